@@ -3,13 +3,24 @@
  * flags.
  *
  * It has channels of its own (a transport for the same ranks), which no collective uses, so that it
- * works when the group is broken. In each round a rank sends its proposal, the set of lost ranks
- * and the flags, to all ranks that it considers alive, and waits for the proposal or the loss of
- * each of them. If all proposals equal its own, that is the decision; otherwise the next proposal
- * is the union of the lost ranks and the intersection of the flags. A rank that decides sends the
- * decision to all others before it returns, and these adopt it, even if they have detected another
- * lost rank meanwhile, which then counts as a member (flooding consensus: Chandra, Toueg,
- * "Unreliable failure detectors for reliable distributed systems", 1996).
+ * works when the group is broken. A rank sends its proposal, the set of lost ranks and the flags,
+ * to the others. It joins theirs to its own, the union of the lost ranks and the intersection of
+ * the flags, until all ranks that are not in the set have the same proposal: that is the decision.
+ * Who has decided proposes nothing else, and the others adopt its decision, unless they have
+ * proposed it as lost (after the flooding consensus of Chandra, Toueg, "Unreliable failure
+ * detectors for reliable distributed systems", 1996). A message is the whole state of its sender,
+ * so that later ones take the place of earlier ones.
+ *
+ * Two decisions of live ranks are equal. The proposals of a rank grow. Who decides X has had X from
+ * each rank outside of its set, and so has who decides Y: each of both has proposed the other's,
+ * and its own last; so X contains Y and Y contains X. Who adopts X from a rank has not proposed
+ * that as lost, so what it has proposed before is a proposal of this rank too, by the same
+ * argument.
+ *
+ * Where ranks connect on demand, they send their states to few others, at distances of powers of
+ * two and to their neighbours among the ranks that live, and pass on who has the same proposal as
+ * they have. A rank that waits for another one in vain for a second connects to it, and gets its
+ * state also after its call has returned (`serve`).
  *
  * A live rank that the others consider lost, such as one that was stopped for longer than a
  * heartbeat, gets an error with the next message that it receives. */

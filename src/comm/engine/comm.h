@@ -74,8 +74,9 @@ struct kolo_comm {
     kolo_request **by_priority; /* the same by priority, then in order of start */
     int n_flight, max_in_flight;
     struct kolo_agreement *agreement; /* of a group that may shrink (agreement.h); else NULL */
-    struct kolo_p2p *p2p;             /* sends and receives; NULL until the first one is created */
-    size_t n_messages;                /* sends and receives in flight */
+    void (*serve)(struct kolo_agreement *agreement); /* called with progress; NULL: not needed */
+    struct kolo_p2p *p2p; /* sends and receives; NULL until the first one is created */
+    size_t n_messages;    /* sends and receives in flight */
     uint64_t next_seq;
     uint32_t n_created; /* collectives, so far; the same on all ranks */
 

@@ -529,6 +529,7 @@ static kolo_status progress_one(kolo_comm *comm, bool *moved) {
         kolo_status status = t->ops->progress(t, moved);
         if (status != KOLO_OK) return kolo_comm_break(comm, status, "%s", kolo_last_error());
     }
+    if (comm->serve && comm->agreement) comm->serve(comm->agreement);
     if (comm->broken != KOLO_OK) return comm->broken;
     for (int i = 0; i < comm->n_flight; i++) {
         kolo_request *q = comm->by_priority[i];

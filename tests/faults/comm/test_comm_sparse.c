@@ -15,6 +15,7 @@
 
 #include <signal.h>
 #include <stdatomic.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -182,6 +183,282 @@ static void many_ranks_have_few_connections(void **state) {
                           .segment_bytes = 64 << 20,
                           .timeout_ms = 60000};
     ASSERT_OK(run_rank_job(&job));
+}
+
+/* ---- what connects no others than it needs ---- */
+
+enum { MANY = 16 };
+
+static bool is_near(int a, int b, int size) {
+    const int up = (b - a + size) % size, down = size - up;
+    return a != b && ((up & (up - 1)) == 0 || (down & (down - 1)) == 0);
+}
+
+typedef bool (*needs)(int a, int b);
+
+/* Whether this rank is connected to those ranks that are near, and to others that it needs. */
+static kolo_status check_connected(const kolo_comm *comm, const char *after, needs needed) {
+    const kolo_tcp_transport *t = (const kolo_tcp_transport *)comm->transport;
+    const int rank = kolo_comm_rank(comm);
+    for (int r = 0; r < MANY; r++) {
+        const bool want = is_near(rank, r, MANY) || (r != rank && needed && needed(rank, r));
+        if (want == (t->wire->links[r] != NULL)) continue;
+        return KOLO_FAIL(KOLO_ERR_FORMAT, "after %s rank %d is %sconnected to rank %d", after, rank,
+                         want ? "not " : "", r);
+    }
+    return KOLO_OK;
+}
+
+enum { FIRST = 3, SECOND = 5 };
+
+static bool sends_to_0(int a, int b) {
+    return (a == 0 && (b == FIRST || b == SECOND)) || (b == 0 && (a == FIRST || a == SECOND));
+}
+
+/* Rank 0 receives from any rank; one message is found first. */
+static kolo_status any_body(kolo_comm *comm, const void *arg, void *result) {
+    const int rank = kolo_comm_rank(comm);
+    int32_t x[2] = {rank, rank};
+    if (rank == FIRST || rank == SECOND) KOLO_TRY(kolo_send(comm, x, 1, KOLO_DTYPE_I32, 0, 7));
+    for (int i = 0; rank == 0 && i < 2; i++) {
+        kolo_message m;
+        bool found = false;
+        while (i == 1 && !found) KOLO_TRY(kolo_probe(comm, KOLO_ANY_RANK, 7, &found, &m));
+        KOLO_TRY(kolo_recv(comm, &x[i], 1, KOLO_DTYPE_I32, KOLO_ANY_RANK, 7));
+    }
+    if (rank == 0 && x[0] + x[1] != FIRST + SECOND) return wrong("messages", rank);
+    KOLO_TRY(kolo_barrier(comm));
+    KOLO_TRY(check_connected(comm, "messages from any rank", sends_to_0));
+    return kolo_barrier(comm);
+}
+
+enum { STEP = 3 };
+
+static bool exchanges(int a, int b) { return (a + STEP) % MANY == b || (b + STEP) % MANY == a; }
+
+/* Each rank has elements for one other. */
+static kolo_status uneven_body(kolo_comm *comm, const void *arg, void *result) {
+    const int rank = kolo_comm_rank(comm), to = (rank + STEP) % MANY;
+    const int from = (rank + MANY - STEP) % MANY;
+    size_t counts[MANY] = {0}, output_counts[MANY] = {0};
+    int32_t out[2] = {rank, to}, in[2] = {-1, -1};
+    counts[to] = output_counts[from] = 2;
+    KOLO_TRY(kolo_request_run(comm,
+                              &(kolo_request_opts){.kind = KOLO_COLLECTIVE_ALLTOALL,
+                                                   .dtype = KOLO_DTYPE_I32,
+                                                   .input = out,
+                                                   .output = in,
+                                                   .counts = counts,
+                                                   .output_counts = output_counts},
+                              0));
+    if (in[0] != from || in[1] != rank) return wrong("an uneven all-to-all", rank);
+    KOLO_TRY(kolo_barrier(comm));
+    KOLO_TRY(check_connected(comm, "an uneven all-to-all", exchanges));
+    return kolo_barrier(comm);
+}
+
+static int member(int place) { return place * STEP % MANY; }
+
+static int place_of(int rank) {
+    int place = 0;
+    while (member(place) != rank) place++;
+    return place;
+}
+
+static bool is_near_in_group(int a, int b) { return is_near(place_of(a), place_of(b), MANY); }
+
+/* A group of all, in another order. */
+static kolo_status group_body(kolo_comm *comm, const void *arg, void *result) {
+    int rank = kolo_comm_rank(comm), ranks[MANY];
+    kolo_comm *group;
+    for (int i = 0; i < MANY; i++) ranks[i] = member(i);
+    KOLO_TRY(kolo_comm_create_group(comm, ranks, MANY, 1, &group));
+    KOLO_TRY(kolo_allreduce(group, &rank, 1, KOLO_DTYPE_I32, KOLO_SUM));
+    if (rank != MANY * (MANY - 1) / 2) return wrong("the sum in a group", rank);
+    KOLO_TRY(kolo_barrier(group));
+    KOLO_TRY(check_connected(comm, "the creation of a group", is_near_in_group));
+    return kolo_barrier(group);
+}
+
+enum { VICTIM = 6 };
+
+/* Agreements before and after a death, and the group of the others. */
+static kolo_status agree_body(kolo_comm *comm, const void *arg, void *result) {
+    const int rank = kolo_comm_rank(comm);
+    kolo_comm *now;
+    int32_t x = 1;
+    int lost;
+    uint64_t flags = 3, own = rank == 1 ? 1 : 3;
+    KOLO_TRY(kolo_comm_allow_shrink(comm));
+    KOLO_TRY(kolo_comm_agree(comm, &flags, &lost));
+    if (flags != 3 || lost != 0) return wrong("an agreement", lost);
+    KOLO_TRY(check_connected(comm, "an agreement", NULL));
+    if (rank == VICTIM) raise(SIGKILL);
+    if (kolo_barrier(comm) != KOLO_ERR_PEER) return wrong("a death", rank);
+    KOLO_TRY(kolo_comm_agree(comm, &own, &lost));
+    if (own != 1 || lost != 1) return wrong("an agreement without a rank", lost);
+    KOLO_TRY(check_connected(comm, "an agreement without a rank", NULL));
+    KOLO_TRY(kolo_comm_shrink(comm, &now));
+    KOLO_TRY(kolo_allreduce(now, &x, 1, KOLO_DTYPE_I32, KOLO_SUM));
+    if (x != MANY - 1) return wrong("those that live", x);
+    return kolo_comm_agree(now, &flags, NULL); /* all have it */
+}
+
+static void only_needed_ranks_are_connected_by_what_is_not_regular(void **state) {
+    static const rank_body bodies[] = {any_body, uneven_body, group_body};
+    for (size_t i = 0; i < KOLO_COUNT(bodies); i++) {
+        rank_job job = {
+            .n = MANY, .transport = RANKS_TCP, .body = bodies[i], .segment_bytes = 64 << 20};
+        run_with("near", job, false);
+    }
+}
+
+/* Runs a job in which one rank is killed. */
+static void run_with_victim(const char *value, rank_job job, int victim) {
+    static rank_outcome outcomes[256];
+    job.outcomes = outcomes;
+    setenv("KOLO_CONNECTIONS", value, 1);
+    (void)run_rank_job(&job);
+    unsetenv("KOLO_CONNECTIONS");
+    bool good = true;
+    for (int r = 0; r < job.n; r++) {
+        if (r == victim || outcomes[r].status == KOLO_OK) continue;
+        print_error("rank %d: %s\n", r, outcomes[r].error);
+        good = false;
+    }
+    assert_true(good);
+    assert_int_equal(outcomes[victim].signal, SIGKILL);
+}
+
+static void agreements_connect_few_ranks(void **state) {
+    rank_job job = {
+        .n = MANY, .transport = RANKS_TCP, .body = agree_body, .segment_bytes = 64 << 20};
+    run_with_victim("near", job, VICTIM);
+}
+
+/* All ranks that are connected to a rank end with it: the others go around them. */
+static kolo_status hole_body(kolo_comm *comm, const void *arg, void *result) {
+    const int rank = kolo_comm_rank(comm);
+    kolo_comm *now;
+    int32_t x = 1;
+    uint64_t flags = 1;
+    int lost;
+    KOLO_TRY(kolo_comm_allow_shrink(comm));
+    KOLO_TRY(kolo_comm_agree(comm, &flags, NULL)); /* all have it */
+    if (rank == 0 || is_near(0, rank, MANY)) raise(SIGKILL);
+    while (kolo_barrier(comm) == KOLO_OK) continue;
+    KOLO_TRY(kolo_comm_agree(comm, &flags, &lost));
+    KOLO_TRY(kolo_comm_shrink(comm, &now));
+    KOLO_TRY(kolo_allreduce(now, &x, 1, KOLO_DTYPE_I32, KOLO_SUM));
+    if (x != MANY - lost || lost != 8) return wrong("those that live", x);
+    return kolo_comm_agree(now, &flags, NULL); /* all have it */
+}
+
+static void the_others_go_around_ranks_that_have_ended(void **state) {
+    static rank_outcome outcomes[MANY];
+    rank_job job = {.n = MANY,
+                    .transport = RANKS_TCP,
+                    .body = hole_body,
+                    .segment_bytes = 64 << 20,
+                    .outcomes = outcomes};
+    setenv("KOLO_CONNECTIONS", "near", 1);
+    (void)run_rank_job(&job);
+    unsetenv("KOLO_CONNECTIONS");
+    for (int r = 0; r < MANY; r++) {
+        if (r == 0 || is_near(0, r, MANY)) continue;
+        if (outcomes[r].status != KOLO_OK) fail_msg("rank %d: %s", r, outcomes[r].error);
+    }
+}
+
+/* As many as possible agree, lose a rank, agree again, and go on. */
+static kolo_status crowd_agree_body(kolo_comm *comm, const void *arg, void *result) {
+    const int size = kolo_comm_size(comm), rank = kolo_comm_rank(comm), few = connections(comm);
+    kolo_comm *now;
+    int32_t x = 1;
+    uint64_t flags = 1;
+    int lost;
+    KOLO_TRY(kolo_comm_allow_shrink(comm));
+    KOLO_TRY(kolo_comm_agree(comm, &flags, &lost));
+    if (rank == 1) raise(SIGKILL);
+    while (kolo_barrier(comm) == KOLO_OK) continue;
+    KOLO_TRY(kolo_comm_agree(comm, &flags, &lost));
+    if (lost != 1) return wrong("an agreement", lost);
+    /* A rank that comes a second late to an agreement is connected to all, or one that is alone. */
+    if (connections(comm) > few + size / 4) return wrong("the connections", connections(comm));
+    KOLO_TRY(kolo_comm_shrink(comm, &now));
+    KOLO_TRY(kolo_allreduce(now, &x, 1, KOLO_DTYPE_I32, KOLO_SUM));
+    if (x != size - 1) return wrong("those that live", x);
+    return kolo_comm_agree(now, &flags, NULL); /* all have it */
+}
+
+static void many_ranks_agree(void **state) {
+    rank_job job = {.n = getenv("KOLO_SOAK") ? 256 : 40,
+                    .transport = RANKS_TCP,
+                    .body = crowd_agree_body,
+                    .segment_bytes = 64 << 20,
+                    .timeout_ms = 60000};
+    run_with_victim("near", job, 1);
+}
+
+/* ---- a rank from which nothing can come any more ---- */
+
+static kolo_status alone_body(kolo_comm *comm, const void *arg, void *result) {
+    int32_t x;
+    if (kolo_comm_rank(comm) != 0) return KOLO_OK;
+    if (kolo_recv(comm, &x, 1, KOLO_DTYPE_I32, KOLO_ANY_RANK, 0) != KOLO_ERR_PEER ||
+        !strstr(kolo_last_error(), "all other ranks have left the group")) {
+        return wrong("a receive from any rank", 0);
+    }
+    return KOLO_OK;
+}
+
+static void a_rank_knows_when_all_others_have_left(void **state) {
+    rank_job job = {.n = RANKS, .transport = RANKS_TCP, .body = alone_body};
+    run_with("ring", job, false);
+}
+
+/* ---- ranks that disagree on what they exchange ---- */
+
+typedef struct disagreement {
+    size_t sent, expected; /* by rank 1 to rank 4, and there */
+} disagreement;
+
+static kolo_status disagree_body(kolo_comm *comm, const void *arg, void *result) {
+    const disagreement *d = arg;
+    const int rank = kolo_comm_rank(comm);
+    size_t counts[RANKS] = {0}, output_counts[RANKS] = {0};
+    int32_t out[8] = {0}, in[8];
+    char text[96];
+    if (rank == 1) counts[4] = d->sent;
+    if (rank == 4) output_counts[1] = d->expected;
+    kolo_request_opts o = {.kind = KOLO_COLLECTIVE_ALLTOALL,
+                           .dtype = KOLO_DTYPE_I32,
+                           .input = out,
+                           .output = in,
+                           .counts = counts,
+                           .output_counts = output_counts};
+    kolo_status status = kolo_request_run(comm, &o, 0);
+    if (status == KOLO_OK) status = kolo_barrier(comm); /* one that exchanges nothing */
+    snprintf(text, sizeof text, "rank 4 expects %zu elements from rank 1, which sends %zu",
+             d->expected, d->sent);
+    bool named = status == KOLO_ERR_ARG && strstr(kolo_last_error(), text);
+    await_all(result, rank, RANKS);
+    return named ? KOLO_OK : wrong("a disagreement", rank);
+}
+
+static void ranks_that_disagree_are_named(void **state) {
+    static const disagreement cases[] = {{5, 0}, {0, 5}, {5, 3}};
+    for (size_t i = 0; i < KOLO_COUNT(cases); i++) {
+        flag flags[RANKS];
+        rank_job job = {.n = RANKS,
+                        .transport = RANKS_TCP,
+                        .body = disagree_body,
+                        .arg = &cases[i],
+                        .arg_bytes = sizeof cases[i],
+                        .results = flags,
+                        .result_bytes = sizeof flags[0]};
+        run_with("ring", job, false);
+    }
 }
 
 /* ---- everything ---- */
@@ -522,6 +799,12 @@ TEST_MAIN(test_comm_sparse) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(only_those_that_need_each_other_are_connected),
         cmocka_unit_test(many_ranks_have_few_connections),
+        cmocka_unit_test(only_needed_ranks_are_connected_by_what_is_not_regular),
+        cmocka_unit_test(agreements_connect_few_ranks),
+        cmocka_unit_test(the_others_go_around_ranks_that_have_ended),
+        cmocka_unit_test(many_ranks_agree),
+        cmocka_unit_test(a_rank_knows_when_all_others_have_left),
+        cmocka_unit_test(ranks_that_disagree_are_named),
         cmocka_unit_test(everything_works_on_demand),
         cmocka_unit_test(the_end_of_a_rank_is_known_to_all),
         cmocka_unit_test(a_rank_that_ended_for_another_is_not_named),
