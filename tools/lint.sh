@@ -62,11 +62,11 @@ words() {
         grep -zvE '^tools/words.txt$|^tests/(golden|fuzz/corpus)/' >"$work/prose"
     grep -v '^#' tools/words.txt | while IFS='	' read -r pattern instead; do
         xargs -0 grep -nHiIE "(^|[^a-z-])($pattern)([^a-z]|\$)" /dev/null <"$work/prose" |
-            sed "s|\$|    [write: $instead]|"
+            sed "s~\$~    [write: $instead]~"
         case $pattern in *' '*) ;; *) continue ;; esac
-        wrapped=$(echo "$pattern" | sed 's/ /[ *#]*\n[ *#]*/')
+        wrapped=$(echo "$pattern" | sed 's/ /[ *#\\n]+/g')
         xargs -0 grep -lziIP "(?<![a-z-])($wrapped)(?![a-z])" /dev/null <"$work/prose" |
-            sed "s|\$|: on two lines: $pattern    [write: $instead]|"
+            sed "s~\$~: in it, perhaps on two lines: $pattern    [write: $instead]~"
     done >"$work/words"
     cat "$work/words"
     [ ! -s "$work/words" ]

@@ -36,8 +36,8 @@ def _exchange_each(engine: Engine, tag: int, seconds: float, given: Sequence[tor
 
 
 def sum_sparse(engine: Engine, tensor: torch.Tensor, tag: int, seconds: float) -> torch.Tensor:
-    """The sum over the ranks, which add the entries in the same order, so that all have the same bits. Messages in
-    the place of collectives: the thread that runs this is in no order with others."""
+    """The sum over the ranks, which add the entries in the same order, so that all have the same bits. Messages
+    instead of collectives: the thread that runs this is in no order with others."""
     own = tensor.coalesce()
     mine = _describe(own)
     others = [r for r in range(engine.comm.size) if r != engine.comm.rank]

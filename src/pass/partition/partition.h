@@ -117,8 +117,8 @@ kolo_status kolo_partition_cut_replaced(partitioner *p, kolo_node *n, kolo_axes 
 kolo_status kolo_partition_check_positions(partitioner *p, int axis);
 /* Slices the positions of the ids that an embedding reads. ARG: there are fewer than ranks. */
 kolo_status kolo_partition_begin_positions(partitioner *p, kolo_node *n, int axis);
-/* Gives an op that needs all positions, but computes heads one by one, some of the heads in the
- * place of some of the positions: an all-to-all. False: it is no such op. */
+/* Gives an op that needs all positions, but computes heads one by one, some of the heads instead
+ * of some of the positions: an all-to-all. False: it is no such op. */
 bool kolo_partition_take_heads(partitioner *p, const cut_node *c);
 /* Makes attention that of a ring, where the rules state it: each rank has its queries, and the pass
  * ring moves keys and values. False: it is no such op, or has heads. */

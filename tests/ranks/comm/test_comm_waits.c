@@ -16,8 +16,8 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-/* Signs of life come four times as often as the timeout: longer under sanitizers, which slow down
- * the thread that takes them. */
+/* Progress reports come four times as often as the timeout: longer under sanitizers, which slow
+ * down the thread that takes them. */
 enum { TIMEOUT_MS = TEST_FEWER(1500, 600), LATE_MS = 5 * TIMEOUT_MS / 2, WORKERS = 2 };
 
 static void add(void *arg, const kolo_parameters_update *u) {

@@ -118,7 +118,7 @@ static ssize_t send_report(scene *s, int client, uint64_t serial, uint64_t key, 
     return send(s->fds[client], &head, sizeof head, MSG_DONTWAIT | MSG_NOSIGNAL);
 }
 
-/* Signs of life need no credit. The reply states how long ago a client made progress. */
+/* Progress reports need no credit. The reply states how long ago a client made progress. */
 static void progress_reports_are_answered(void **state) {
     scene s;
     kolo_reply_head head;
