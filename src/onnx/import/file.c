@@ -383,7 +383,8 @@ static kolo_status parse(const uint8_t *bytes, size_t length, kolo_onnx *onnx) {
         return KOLO_FAIL(KOLO_ERR_FORMAT, "%s is not an ONNX model, or it is damaged", onnx->path);
     }
     KOLO_TRY(find_opset(onnx));
-    return read_initializers(onnx);
+    KOLO_TRY(read_initializers(onnx));
+    return onnx_read_signature(onnx);
 }
 
 kolo_status onnx_parse(const uint8_t *bytes, size_t length, const char *path,

@@ -25,6 +25,7 @@ enum { HOST_MOST = 1 << 25 }; /* elements of all constants that the importer com
 typedef struct onnx_initializer {
     const char *name;
     host_tensor tensor;
+    bool parameter; /* the file states it */
 } onnx_initializer;
 
 struct kolo_onnx {
@@ -37,7 +38,8 @@ struct kolo_onnx {
     size_t n_views, cap_views, cap_names;
     onnx_initializer *initializers;
     size_t n_initializers;
-    kolo_name_index index; /* of the initializers */
+    kolo_name_index index;  /* of the initializers */
+    bool states_parameters; /* all others are buffers and constants */
     int64_t opset;
     kolo_shape sample; /* of the first input */
     bool integers;
@@ -47,6 +49,8 @@ struct kolo_onnx {
 /* Unpacks a model and reads its initializers. `path` is for errors and external data. */
 kolo_status onnx_parse(const uint8_t *bytes, size_t length, const char *path,
                        const kolo_onnx_opts *opts, kolo_onnx **result);
+/* Finds out which initializers are parameters. NOMEM. */
+kolo_status onnx_read_signature(kolo_onnx *onnx);
 /* The tensor of a message; converted elements are in `arena`. The text of an error begins with
  * `what`. */
 kolo_status onnx_read_tensor(kolo_onnx *onnx, const Onnx__TensorProto *t, const char *what,

@@ -113,6 +113,7 @@ static kolo_status add_initializers(onnx_import *m) {
         item->constant = true;
         item->tensor = of->tensor;
         item->trained = !of->tensor.integer && of->tensor.shape.rank > 0 && of->tensor.count > 0;
+        if (m->onnx->states_parameters) item->trained &= of->parameter;
         for (int64_t i = 0; item->trained && i < of->tensor.count; i++) {
             if (isnan(of->tensor.f[i])) {
                 return KOLO_FAIL(KOLO_ERR_FORMAT, "%s: initializer \"%.200s\" contains NaN",
