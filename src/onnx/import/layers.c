@@ -247,6 +247,99 @@ static kolo_value pooled(onnx_call *c, kolo_value x, const window *w, bool max, 
     return max ? kolo_max_pool2d(c->g, x, &flat) : kolo_avg_pool2d(c->g, x, &flat);
 }
 
+static bool is_dilated(const window *w) {
+    bool dilated = false;
+    for (int d = 0; d < WINDOW; d++) dilated = dilated || w->dilation[d] != 1;
+    return dilated;
+}
+
+/* Windows along a dimension of `size`, each of which begins before the padding behind it. */
+static int64_t places_of(const onnx_call *c, const window *w, int64_t size, int d) {
+    const int64_t span = (w->kernel[d] - 1) * w->dilation[d] + 1, stride = w->stride[d];
+    const int64_t rest = size + w->pad[d] + w->pad[WINDOW + d] - span;
+    const bool ceil = onnx_int(c, "ceil_mode", 0) != 0;
+    if (rest < 0) return 0;
+    const int64_t places = (rest + (ceil ? stride - 1 : 0)) / stride + 1;
+    return places - (ceil && (places - 1) * stride >= size + w->pad[d]);
+}
+
+/* The elements of window `place` that count. */
+static int64_t counted(const window *w, int64_t size, int d, int64_t place, bool include) {
+    const int64_t first = include ? -w->pad[d] : 0;
+    const int64_t end = size + (include ? w->pad[WINDOW + d] : 0);
+    int64_t n = 0;
+    for (int64_t k = 0; k < w->kernel[d]; k++) {
+        const int64_t at = place * w->stride[d] + k * w->dilation[d] - w->pad[d];
+        n += at >= first && at < end;
+    }
+    return n > 0 ? n : 1;
+}
+
+/* The maximum or sum of the windows along one dimension, which has its padding: of what has the
+ * same place in each of them. */
+static kolo_status combine(onnx_call *c, kolo_value *x, const window *w, int d, int64_t places,
+                           bool max) {
+    const int axis = kolo_value_shape(c->g, *x).rank - WINDOW + d;
+    kolo_value y = KOLO_NONE, part;
+    int64_t *index = NULL;
+    KOLO_TRY(onnx_indices(c, places, &index));
+    for (int64_t k = 0; k < w->kernel[d]; k++) {
+        for (int64_t p = 0; p < places; p++) index[p] = p * w->stride[d] + k * w->dilation[d];
+        KOLO_TRY(onnx_pick(c, *x, axis, index, places, &part));
+        y = k == 0 ? part : max ? kolo_maximum(c->g, y, part) : kolo_add(c->g, y, part);
+    }
+    *x = y;
+    return kolo_graph_check(c->g);
+}
+
+/* Divides the sums of windows by the number of their elements. */
+static kolo_status divide_by_counts(onnx_call *c, kolo_value *x, const window *w,
+                                    const int64_t *size, bool include) {
+    const kolo_shape s = kolo_value_shape(c->g, *x);
+    const int inner = w->dims == 3 ? 3 : 2;
+    kolo_shape of = {.rank = inner};
+    float *f = NULL;
+    kolo_value factors;
+    for (int d = 0; d < inner; d++) of.dim[d] = s.dim[s.rank - inner + d];
+    const int64_t count = kolo_shape_count(&of);
+    KOLO_TRY(onnx_floats(c, count, &f));
+    for (int64_t k = 0; k < count; k++) {
+        int64_t rest = k, n = 1;
+        for (int d = WINDOW - 1; d >= WINDOW - inner; d--) {
+            const int64_t all = of.dim[d - WINDOW + inner];
+            n *= counted(w, size[d], d, rest % all, include);
+            rest /= all;
+        }
+        f[k] = 1 / (float)n;
+    }
+    KOLO_TRY(onnx_table(c, c->node->output[0], &of, f, &factors));
+    *x = kolo_mul(c->g, *x, factors);
+    return kolo_graph_check(c->g);
+}
+
+/* Pooling that the ops of the graph lack: windows with gaps, averages that leave out uneven
+ * padding. One dimension after the other. */
+static kolo_status pool_by_offsets(onnx_call *c, kolo_value *x, const window *w, bool max,
+                                   bool include) {
+    const kolo_shape s = kolo_value_shape(c->g, *x);
+    window wide = *w; /* with what the last windows reach beyond the padding */
+    int64_t size[WINDOW], places[WINDOW];
+    extent(&s, size);
+    for (int d = 0; d < WINDOW; d++) {
+        places[d] = places_of(c, w, size[d], d);
+        if (places[d] < 1) return ONNX_FAIL(c, "no window fits into %" PRId64 " elements", size[d]);
+        const int64_t end = (places[d] - 1) * w->stride[d] + (w->kernel[d] - 1) * w->dilation[d];
+        const int64_t after = end + 1 - size[d] - w->pad[d];
+        wide.pad[WINDOW + d] = after > 0 ? after : 0;
+    }
+    if (max) KOLO_TRY(pad_below(c, x, &wide));
+    if (!max) *x = padded(c, *x, &wide);
+    for (int d = WINDOW - w->dims; d < WINDOW; d++) {
+        KOLO_TRY(combine(c, x, w, d, places[d], max));
+    }
+    return max ? KOLO_OK : divide_by_counts(c, x, w, size, include);
+}
+
 kolo_status onnx_map_pool(onnx_call *c) {
     const bool max = c->node->op_type[0] == 'M';
     kolo_value x;
@@ -258,20 +351,15 @@ kolo_status onnx_map_pool(onnx_call *c) {
         return ONNX_FAIL(c, "attribute kernel_shape is missing");
     KOLO_TRY(numbers(c, "kernel_shape", w.dims, 1, w.kernel));
     KOLO_TRY(read_window(c, &s, &w));
-    for (int d = 0; d < WINDOW; d++) {
-        if (w.dilation[d] != 1) return ONNX_FAIL(c, "attribute dilations");
-    }
     if (c->n_out > 1 && *c->node->output[1]) return ONNX_FAIL(c, "the indices, its second output");
     const bool include = onnx_int(c, "count_include_pad", 0) != 0;
-    if (!is_even(&w) || is_wide(&w)) {
-        if (max) {
-            KOLO_TRY(pad_below(c, &x, &w));
-        } else if (include) {
-            x = padded(c, x, &w);
-        } else {
-            return ONNX_FAIL(c, "attribute pads: uneven padding that does not count");
-        }
+    const bool uneven = !is_even(&w) || is_wide(&w);
+    if (is_dilated(&w) || (uneven && !max && !include)) {
+        KOLO_TRY(pool_by_offsets(c, &x, &w, max, include));
+        return onnx_set(c, 0, as_before(c, x, w.dims));
     }
+    if (uneven && max) KOLO_TRY(pad_below(c, &x, &w));
+    if (uneven && !max) x = padded(c, x, &w);
     return onnx_set(c, 0, as_before(c, pooled(c, x, &w, max, !max && !include), w.dims));
 }
 
@@ -317,7 +405,7 @@ kolo_status onnx_map_batch_norm(onnx_call *c) {
     KOLO_TRY(onnx_value(c, 0, &x));
     const kolo_shape s = kolo_value_shape(c->g, x);
     const double eps = onnx_float(c, "epsilon", 1e-5), keep = onnx_float(c, "momentum", 0.9);
-    bool learns = s.rank >= 2 && c->in[1]->trained;
+    bool learns = s.rank >= 2 && (c->in[1]->trained || c->m->onnx->states_parameters);
     for (int i = 1; i < 5; i++) learns = learns && is_vector(c, i, s.dim[1]);
     if (!learns) { /* by statistics that are inputs or computed */
         if (onnx_int(c, "training_mode", 0)) return ONNX_FAIL(c, "attribute training_mode");
@@ -348,6 +436,19 @@ static kolo_value normalized(kolo_graph *g, kolo_value x, const int *axes, int n
     return kolo_mul(g, x, kolo_rsqrt(g, kolo_add_number(g, square, eps)));
 }
 
+/* The outputs beside that of LayerNormalization: mean and 1 / standard deviation. */
+static kolo_status set_statistics(onnx_call *c, kolo_value x, const int *axes, int n, double eps) {
+    bool wanted[3] = {false, false, false};
+    for (int i = 1; i < 3 && i < c->n_out; i++) wanted[i] = *c->node->output[i] != '\0';
+    if (!wanted[1] && !wanted[2]) return KOLO_OK;
+    const kolo_value mean = kolo_reduce_mean(c->g, x, axes, n, true);
+    const kolo_value square = kolo_square(c->g, kolo_sub(c->g, x, mean));
+    const kolo_value variance = kolo_reduce_mean(c->g, square, axes, n, true);
+    if (wanted[1]) KOLO_TRY(onnx_set(c, 1, mean));
+    if (!wanted[2]) return KOLO_OK;
+    return onnx_set(c, 2, kolo_rsqrt(c->g, kolo_add_number(c->g, variance, eps)));
+}
+
 /* LayerNormalization and RMSNormalization. */
 kolo_status onnx_map_layer_norm(onnx_call *c) {
     const bool centre = c->node->op_type[0] == 'L';
@@ -359,9 +460,8 @@ kolo_status onnx_map_layer_norm(onnx_call *c) {
     if (onnx_has(c, 2)) KOLO_TRY(onnx_value(c, 2, &offset));
     const kolo_shape s = kolo_value_shape(c->g, x), of_scale = kolo_value_shape(c->g, scale);
     KOLO_TRY(onnx_axis(c, onnx_int(c, "axis", -1), s.rank, &axis));
-    for (int i = 1; i < c->n_out; i++) {
-        if (*c->node->output[i]) return ONNX_FAIL(c, "its output %d, a statistic", i);
-    }
+    for (int d = axis; d < s.rank; d++) axes[d - axis] = d;
+    KOLO_TRY(set_statistics(c, x, axes, s.rank - axis, eps));
     const bool fast = axis == s.rank - 1 && s.rank >= 2 && (!centre || offset.id >= 0) &&
                       of_scale.rank == 1 && of_scale.dim[0] == s.dim[axis];
     if (fast) {
@@ -370,7 +470,6 @@ kolo_status onnx_map_layer_norm(onnx_call *c) {
         const kolo_op *op = centre ? &kolo_op_layer_norm : &kolo_op_rms_norm;
         return onnx_set(c, 0, kolo_graph_add1(c->g, op, in, centre ? 3 : 2, attr));
     }
-    for (int d = axis; d < s.rank; d++) axes[d - axis] = d;
     kolo_value y = kolo_mul(c->g, normalized(c->g, x, axes, s.rank - axis, eps, centre), scale);
     return onnx_set(c, 0, offset.id >= 0 ? kolo_add(c->g, y, offset) : y);
 }
