@@ -32,8 +32,9 @@ const onnx_op onnx_ops[] = {
     {"LRN", onnx_map_lrn, NULL, 1, 1, "alpha beta bias size "},
     {"LpNormalization", onnx_map_lp_norm, NULL, 1, 1, "axis p "},
     {"MeanVarianceNormalization", onnx_map_mean_variance_norm, NULL, 1, 1, "axes "},
-    {"LSTM", onnx_map_recurrent, NULL, 3, 7, RECURRENT "input_forget "},
+    {"LSTM", onnx_map_recurrent, NULL, 3, 8, RECURRENT "input_forget "},
     {"GRU", onnx_map_recurrent, NULL, 3, 6, RECURRENT "linear_before_reset "},
+    {"RNN", onnx_map_recurrent, NULL, 3, 6, RECURRENT},
     {"Dropout", onnx_map_dropout, NULL, 1, 3, "ratio seed "},
     {"Gemm", onnx_map_gemm, NULL, 2, 3, "alpha beta transA transB "},
     {"MatMul", onnx_map_matmul, NULL, 2, 2, ""},
@@ -41,7 +42,8 @@ const onnx_op onnx_ops[] = {
     {"Softmax", onnx_map_softmax, NULL, 1, 1, "axis "},
     {"LogSoftmax", onnx_map_softmax, NULL, 1, 1, "axis "},
     {"Attention", onnx_map_attention, NULL, 3, 7,
-     "is_causal kv_num_heads q_num_heads qk_matmul_output_mode scale softcap softmax_precision "},
+     "is_causal kv_num_heads left_window_size q_num_heads qk_matmul_output_mode right_window_size "
+     "scale softcap softmax_precision "},
 
     /* functions of one input */
     UNARY("Neg"),

@@ -1,65 +1,51 @@
-/* LSTM and GRU. Weights stay as the file has them, so that they can be trained under its names; the
- * graph takes their gates in its own order. */
+/* LSTM, GRU and RNN, by the ops of the graph or step by step. Weights stay as the file has them, so
+ * that they can be trained under its names; the graph takes their gates in its own order. */
+#include "onnx/import/recurrent.h"
+
 #include "graph/ops/ops.h"
 #include "onnx/import/ops.h"
 
 #include <inttypes.h>
 #include <string.h>
 
-enum { X, W, R, B, LENGTHS, STATE };
-
-/* Kind of layer; gate k of ours is gate order[k] of ONNX. */
-typedef struct kind {
-    const kolo_op *op;
-    int gates, order[4], states;
-    const char *activations[3];
-} kind;
-static const kind kinds[] = {
-    {&kolo_op_lstm, 4, {0, 2, 3, 1}, 2, {"Sigmoid", "Tanh", "Tanh"}},
-    {&kolo_op_gru, 3, {1, 0, 2}, 1, {"Sigmoid", "Tanh"}},
+static const onnx_recurrence kinds[] = {
+    {"LSTM", &kolo_op_lstm, 4, {0, 2, 3, 1}, 2, 3, {"Sigmoid", "Tanh", "Tanh"}},
+    {"GRU", &kolo_op_gru, 3, {1, 0, 2}, 1, 2, {"Sigmoid", "Tanh"}},
+    {"RNN", NULL, 1, {0}, 1, 1, {"Tanh"}},
 };
-
-typedef struct layer {
-    const kind *kind;
-    kolo_value in[STATE + 2]; /* none: left out; x [N,T,I] */
-    int64_t samples, steps, hidden;
-    int directions;
-    bool reverse;     /* the only direction */
-    bool batch_first; /* attribute layout */
-} layer;
 
 /* ---- checks ---- */
 
-static kolo_status check_activations(const onnx_call *c, const layer *l) {
+/* Whether the activations are those of the op. */
+static bool has_usual_activations(const onnx_call *c, const onnx_layer *l) {
     const Onnx__AttributeProto *a = onnx_attribute(c, "activations");
-    const size_t each = l->kind->gates == 4 ? 3 : 2;
     for (size_t k = 0; a && k < a->n_strings; k++) {
-        const char *want = l->kind->activations[k % each];
+        const char *want = l->kind->activations[k % (size_t)l->kind->n_activations];
         const ProtobufCBinaryData *is = &a->strings[k];
-        if (is->len == strlen(want) && memcmp(is->data, want, is->len) == 0) continue;
-        return ONNX_FAIL(c, "attribute activations: \"%.*s\" in place of %s",
-                         (int)(is->len < 40 ? is->len : 40), (const char *)is->data, want);
+        if (is->len != strlen(want) || memcmp(is->data, want, is->len) != 0) return false;
     }
-    return KOLO_OK;
+    return true;
 }
 
-static kolo_status check_attributes(const onnx_call *c, layer *l) {
+bool onnx_recurrence_has_op(const onnx_call *c, const onnx_layer *l) {
+    const bool early_reset = l->kind->op == &kolo_op_gru && !l->late_reset;
+    return l->kind->op && !early_reset && !l->input_forget && !onnx_has(c, RNN_PEEPHOLES) &&
+           has_usual_activations(c, l);
+}
+
+static void read_attributes(const onnx_call *c, onnx_layer *l) {
     l->reverse = onnx_text_is(c, "direction", "reverse", false);
     l->directions = onnx_text_is(c, "direction", "bidirectional", false) ? 2 : 1;
     l->batch_first = onnx_int(c, "layout", 0) != 0;
-    if (onnx_int(c, "input_forget", 0) != 0) return ONNX_FAIL(c, "attribute input_forget");
-    if (l->kind->op == &kolo_op_gru && onnx_int(c, "linear_before_reset", 0) == 0) {
-        return ONNX_FAIL(c, "attribute linear_before_reset 0: the reset gate before the product; "
-                            "PyTorch's GRU has it behind, 1");
-    }
-    return check_activations(c, l);
+    l->late_reset = l->kind->gates == 3 && onnx_int(c, "linear_before_reset", 0) != 0;
+    l->input_forget = l->kind->gates == 4 && onnx_int(c, "input_forget", 0) != 0;
 }
 
 /* All sequences have T steps. */
-static kolo_status check_lengths(onnx_call *c, const layer *l) {
+static kolo_status check_lengths(onnx_call *c, const onnx_layer *l) {
     const host_tensor *t;
-    if (!onnx_has(c, LENGTHS)) return KOLO_OK;
-    KOLO_TRY(onnx_constant(c, LENGTHS, &t));
+    if (!onnx_has(c, RNN_LENGTHS)) return KOLO_OK;
+    KOLO_TRY(onnx_constant(c, RNN_LENGTHS, &t));
     for (int64_t k = 0; k < t->count; k++) {
         if (host_number(t, k) != (double)l->steps) {
             return ONNX_FAIL(c, "input sequence_lens: sequences of different lengths");
@@ -86,38 +72,39 @@ static bool is_zero(const onnx_item *item) {
     return item->constant;
 }
 
-static kolo_status read_x(onnx_call *c, layer *l) {
-    KOLO_TRY(onnx_value(c, X, &l->in[X]));
-    if (kolo_value_shape(c->g, l->in[X]).rank != 3) return ONNX_FAIL(c, "input X: [T,N,I]");
-    if (!l->batch_first) l->in[X] = kolo_transpose(c->g, l->in[X], 0, 1);
-    const kolo_shape x = kolo_value_shape(c->g, l->in[X]);
+static kolo_status read_x(onnx_call *c, onnx_layer *l) {
+    KOLO_TRY(onnx_value(c, RNN_X, &l->in[RNN_X]));
+    if (kolo_value_shape(c->g, l->in[RNN_X]).rank != 3) return ONNX_FAIL(c, "input X: [T,N,I]");
+    if (!l->batch_first) l->in[RNN_X] = kolo_transpose(c->g, l->in[RNN_X], 0, 1);
+    const kolo_shape x = kolo_value_shape(c->g, l->in[RNN_X]);
     l->samples = x.dim[0];
     l->steps = x.dim[1];
     return kolo_graph_check(c->g);
 }
 
-static kolo_status read_weights(onnx_call *c, layer *l) {
-    const int64_t inputs = kolo_value_shape(c->g, l->in[X]).dim[2];
-    if (onnx_shape(c, R).rank != 3) return ONNX_FAIL(c, "input R: [directions,gates H,H]");
-    l->hidden = onnx_shape(c, R).dim[2];
+static kolo_status read_weights(onnx_call *c, onnx_layer *l) {
+    const int64_t inputs = kolo_value_shape(c->g, l->in[RNN_X]).dim[2];
+    if (onnx_shape(c, RNN_R).rank != 3) return ONNX_FAIL(c, "input R: [directions,gates H,H]");
+    l->hidden = onnx_shape(c, RNN_R).dim[2];
     const int64_t rows = l->kind->gates * l->hidden;
-    KOLO_TRY(check_shape(c, W, kolo_shape_3(l->directions, rows, inputs)));
-    KOLO_TRY(check_shape(c, R, kolo_shape_3(l->directions, rows, l->hidden)));
-    if (onnx_has(c, B)) KOLO_TRY(check_shape(c, B, kolo_shape_2(l->directions, 2 * rows)));
-    for (int i = W; i <= B; i++) {
+    KOLO_TRY(check_shape(c, RNN_W, kolo_shape_3(l->directions, rows, inputs)));
+    KOLO_TRY(check_shape(c, RNN_R, kolo_shape_3(l->directions, rows, l->hidden)));
+    if (onnx_has(c, RNN_B)) KOLO_TRY(check_shape(c, RNN_B, kolo_shape_2(l->directions, 2 * rows)));
+    for (int i = RNN_W; i <= RNN_B; i++) {
         if (onnx_has(c, i)) KOLO_TRY(onnx_value(c, i, &l->in[i]));
     }
-    return KOLO_OK;
+    if (!onnx_has(c, RNN_PEEPHOLES)) return KOLO_OK;
+    KOLO_TRY(check_shape(c, RNN_PEEPHOLES, kolo_shape_2(l->directions, 3 * l->hidden)));
+    return onnx_value(c, RNN_PEEPHOLES, &l->in[RNN_PEEPHOLES]);
 }
 
-/* v [1,...] for each sample. */
-static kolo_value repeated(onnx_call *c, const layer *l, kolo_value v) {
-    kolo_value first = kolo_slice(c->g, kolo_slice(c->g, l->in[X], 1, 0, 1), 2, 0, 1);
+kolo_value onnx_of_samples(onnx_call *c, const onnx_layer *l, kolo_value v) {
+    kolo_value first = kolo_slice(c->g, kolo_slice(c->g, l->in[RNN_X], 1, 0, 1), 2, 0, 1);
     return kolo_add(c->g, kolo_scale(c->g, kolo_stop_gradient(c->g, first), 0), v);
 }
 
 /* A state as [N,directions,H], none where it is zero. A constant may be of one sample. */
-static kolo_status read_state(onnx_call *c, layer *l, int i) {
+static kolo_status read_state(onnx_call *c, onnx_layer *l, int i) {
     if (!onnx_has(c, i) || is_zero(c->in[i])) return KOLO_OK;
     KOLO_TRY(onnx_value(c, i, &l->in[i]));
     if (kolo_value_shape(c->g, l->in[i]).rank != 3)
@@ -126,7 +113,7 @@ static kolo_status read_state(onnx_call *c, layer *l, int i) {
     const kolo_shape want = kolo_shape_3(l->samples, l->directions, l->hidden);
     kolo_shape is = kolo_value_shape(c->g, l->in[i]);
     if (is.dim[0] == 1 && !c->in[i]->batched) {
-        l->in[i] = repeated(c, l, l->in[i]);
+        l->in[i] = onnx_of_samples(c, l, l->in[i]);
         is = kolo_value_shape(c->g, l->in[i]);
     }
     char text[2][KOLO_SHAPE_TEXT];
@@ -136,25 +123,25 @@ static kolo_status read_state(onnx_call *c, layer *l, int i) {
 }
 
 /* A state that the other one of an LSTM lacks. */
-static kolo_status zero_state(onnx_call *c, const layer *l, kolo_value *v) {
-    const kolo_value other = kolo_value_ok(l->in[STATE]) ? l->in[STATE] : l->in[STATE + 1];
+static kolo_status zero_state(onnx_call *c, const onnx_layer *l, kolo_value *v) {
+    const kolo_value other =
+        kolo_value_ok(l->in[RNN_STATE]) ? l->in[RNN_STATE] : l->in[RNN_STATE + 1];
     *v = kolo_scale(c->g, kolo_stop_gradient(c->g, other), 0);
     return kolo_graph_check(c->g);
 }
 
-static kolo_status read_states(onnx_call *c, layer *l) {
-    for (int k = 0; k < l->kind->states; k++) KOLO_TRY(read_state(c, l, STATE + k));
-    const bool any = kolo_value_ok(l->in[STATE]) || kolo_value_ok(l->in[STATE + 1]);
+static kolo_status read_states(onnx_call *c, onnx_layer *l) {
+    for (int k = 0; k < l->kind->states; k++) KOLO_TRY(read_state(c, l, RNN_STATE + k));
+    const bool any = kolo_value_ok(l->in[RNN_STATE]) || kolo_value_ok(l->in[RNN_STATE + 1]);
     for (int k = 0; k < l->kind->states && any; k++) {
-        if (!kolo_value_ok(l->in[STATE + k])) KOLO_TRY(zero_state(c, l, &l->in[STATE + k]));
+        if (!kolo_value_ok(l->in[RNN_STATE + k])) KOLO_TRY(zero_state(c, l, &l->in[RNN_STATE + k]));
     }
     return KOLO_OK;
 }
 
 /* ---- one direction ---- */
 
-/* Part d of a dimension of v, without that dimension. */
-static kolo_value part_of(onnx_call *c, kolo_value v, int axis, int d) {
+kolo_value onnx_part_of(onnx_call *c, kolo_value v, int axis, int d) {
     kolo_shape s = kolo_value_shape(c->g, v);
     if (s.dim[axis] > 1) v = kolo_slice(c->g, v, axis, d, 1);
     s.rank--;
@@ -163,7 +150,7 @@ static kolo_value part_of(onnx_call *c, kolo_value v, int axis, int d) {
 }
 
 /* The gates of rows [first, first + gates H) in our order. */
-static kolo_value ordered(onnx_call *c, const layer *l, kolo_value rows, int64_t first) {
+static kolo_value ordered(onnx_call *c, const onnx_layer *l, kolo_value rows, int64_t first) {
     kolo_value gate[4];
     for (int k = 0; k < l->kind->gates; k++) {
         gate[k] = kolo_slice(c->g, rows, 0, first + l->kind->order[k] * l->hidden, l->hidden);
@@ -171,10 +158,10 @@ static kolo_value ordered(onnx_call *c, const layer *l, kolo_value rows, int64_t
     return kolo_concat_along(c->g, gate, l->kind->gates, 0);
 }
 
-static kolo_status biases(onnx_call *c, const layer *l, int d, kolo_value out[2]) {
+static kolo_status biases(onnx_call *c, const onnx_layer *l, int d, kolo_value out[2]) {
     const int64_t rows = l->kind->gates * l->hidden;
-    if (kolo_value_ok(l->in[B])) {
-        const kolo_value both = part_of(c, l->in[B], 0, d);
+    if (kolo_value_ok(l->in[RNN_B])) {
+        const kolo_value both = onnx_part_of(c, l->in[RNN_B], 0, d);
         for (int k = 0; k < 2; k++) out[k] = ordered(c, l, both, k * rows);
         return KOLO_OK;
     }
@@ -188,18 +175,23 @@ static kolo_status biases(onnx_call *c, const layer *l, int d, kolo_value out[2]
 }
 
 /* h [N,T,H], and of an LSTM c: out[2] of the op. */
-static kolo_status run_direction(onnx_call *c, const layer *l, int d, kolo_value *h,
+static kolo_status run_direction(onnx_call *c, const onnx_layer *l, int d, kolo_value *h,
                                  kolo_value *cell) {
     const bool reverse = l->reverse || d == 1;
-    kolo_value b[2] = {KOLO_NONE, KOLO_NONE}, x = l->in[X], in[5], out[KOLO_MAX_IO];
+    kolo_value b[2] = {KOLO_NONE, KOLO_NONE}, x = l->in[RNN_X], in[5], out[KOLO_MAX_IO];
     int n = 3;
     if (reverse) x = kolo_flip(c->g, x, 1);
+    if (!onnx_recurrence_has_op(c, l)) {
+        KOLO_TRY(onnx_run_steps(c, l, d, x, h, cell));
+        if (reverse) *h = kolo_flip(c->g, *h, 1);
+        return kolo_graph_check(c->g);
+    }
     KOLO_TRY(biases(c, l, d, b));
-    in[0] = kolo_linear_bias(c->g, x, ordered(c, l, part_of(c, l->in[W], 0, d), 0), b[0]);
-    in[1] = ordered(c, l, part_of(c, l->in[R], 0, d), 0);
+    in[0] = kolo_linear_bias(c->g, x, ordered(c, l, onnx_part_of(c, l->in[RNN_W], 0, d), 0), b[0]);
+    in[1] = ordered(c, l, onnx_part_of(c, l->in[RNN_R], 0, d), 0);
     in[2] = b[1];
-    for (int k = 0; k < l->kind->states && kolo_value_ok(l->in[STATE]); k++) {
-        in[n++] = part_of(c, l->in[STATE + k], 1, d);
+    for (int k = 0; k < l->kind->states && kolo_value_ok(l->in[RNN_STATE]); k++) {
+        in[n++] = onnx_part_of(c, l->in[RNN_STATE + k], 1, d);
     }
     kolo_graph_add(c->g, l->kind->op, in, n, NULL, out);
     *h = reverse ? kolo_flip(c->g, out[0], 1) : out[0];
@@ -214,7 +206,7 @@ static bool is_wanted(const onnx_call *c, int i) {
 }
 
 /* Values of the directions as one, along a new dimension at `axis`. */
-static kolo_value joined(onnx_call *c, const layer *l, const kolo_value *v, int axis) {
+static kolo_value joined(onnx_call *c, const onnx_layer *l, const kolo_value *v, int axis) {
     kolo_value part[2] = {KOLO_NONE, KOLO_NONE};
     KOLO_ASSERT(l->directions == 1 || l->directions == 2);
     for (int d = 0; d < l->directions; d++) {
@@ -228,17 +220,17 @@ static kolo_value joined(onnx_call *c, const layer *l, const kolo_value *v, int 
 }
 
 /* Step t of [N,T,H], as [N,H]. */
-static kolo_value step_of(onnx_call *c, const layer *l, kolo_value v, int64_t t) {
+static kolo_value step_of(onnx_call *c, const onnx_layer *l, kolo_value v, int64_t t) {
     return onnx_as(c, kolo_slice(c->g, v, 1, t, 1), kolo_shape_2(l->samples, l->hidden));
 }
 
 /* States [N,H] of the directions as [directions,N,H], or with layout 1 as [N,directions,H]. */
-static kolo_value state_of(onnx_call *c, const layer *l, const kolo_value *v) {
+static kolo_value state_of(onnx_call *c, const onnx_layer *l, const kolo_value *v) {
     const kolo_value all = joined(c, l, v, 1);
     return l->batch_first ? all : kolo_transpose(c->g, all, 0, 1);
 }
 
-static kolo_status set_outputs(onnx_call *c, const layer *l, const kolo_value *h,
+static kolo_status set_outputs(onnx_call *c, const onnx_layer *l, const kolo_value *h,
                                const kolo_value *cell) {
     kolo_value steps[2] = {KOLO_NONE, KOLO_NONE}, last[2] = {KOLO_NONE, KOLO_NONE};
     kolo_value last_cell[2] = {KOLO_NONE, KOLO_NONE};
@@ -257,11 +249,13 @@ static kolo_status set_outputs(onnx_call *c, const layer *l, const kolo_value *h
 }
 
 kolo_status onnx_map_recurrent(onnx_call *c) {
-    const bool gru = strcmp(c->node->op_type, "GRU") == 0;
-    layer l = {.kind = &kinds[gru]};
+    size_t k = 0;
+    onnx_layer l = {0};
     kolo_value h[2] = {KOLO_NONE, KOLO_NONE}, cell[2] = {KOLO_NONE, KOLO_NONE};
+    while (strcmp(kinds[k].name, c->node->op_type) != 0) k++;
+    l.kind = &kinds[k];
     for (size_t i = 0; i < KOLO_COUNT(l.in); i++) l.in[i] = KOLO_NONE;
-    KOLO_TRY(check_attributes(c, &l));
+    read_attributes(c, &l);
     KOLO_TRY(read_x(c, &l));
     KOLO_TRY(check_lengths(c, &l));
     KOLO_TRY(read_weights(c, &l));
