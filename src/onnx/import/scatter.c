@@ -1,5 +1,5 @@
-/* ScatterND: data in which updates replace the elements, or slices, that indices select. Exporters
- * write assignments to slices so. The indices are constants. */
+/* ScatterND: data in which updates replace the elements, or slices, that indices select, or are
+ * combined with them. Exporters write assignments to slices so. The indices are constants. */
 #include "base/integer.h"
 #include "onnx/import/fold.h"
 #include "onnx/import/ops.h"
@@ -134,9 +134,62 @@ static kolo_status replace_rows(onnx_call *c, const scatter *s, kolo_value x, ko
     return onnx_pick(c, *y, axis, source, rows, y);
 }
 
+/* Update `from` of each row that has as many: source[row], and 1 in f[row]. `seen`: room for a
+ * number of each row. False: none has. */
+static bool next_updates(const scatter *s, int64_t from, int64_t rows, int64_t *seen,
+                         int64_t *source, float *f) {
+    bool any = false;
+    for (int64_t r = 0; r < rows; r++) {
+        seen[r] = source[r] = 0;
+        f[r] = 0;
+    }
+    for (int64_t k = 0; k < s->n; k++) {
+        const int64_t r = s->row[k];
+        if (seen[r]++ != from) continue;
+        source[r] = k;
+        f[r] = 1;
+        any = true;
+    }
+    return any;
+}
+
+static kolo_value reduce(kolo_graph *g, char how, kolo_value a, kolo_value b) {
+    return how == 'a'   ? kolo_add(g, a, b)
+           : how == 'u' ? kolo_mul(g, a, b)
+           : how == 'i' ? kolo_minimum(g, a, b)
+                        : kolo_maximum(g, a, b);
+}
+
+/* Combines rows of x along `axis` with those of the updates, one update of each row after the
+ * other. */
+static kolo_status reduce_rows(onnx_call *c, const scatter *s, char how, kolo_value x,
+                               kolo_value updates, int axis, kolo_value *y) {
+    kolo_shape of_rows = kolo_value_shape(c->g, x);
+    const int64_t rows = of_rows.dim[axis];
+    of_rows.rank -= axis;
+    for (int d = 0; d < of_rows.rank; d++) of_rows.dim[d] = d == 0 ? rows : 1;
+    for (int64_t from = 0;; from++) {
+        int64_t *seen = NULL, *source = NULL;
+        float *f = NULL;
+        kolo_value part, has;
+        KOLO_TRY(onnx_indices(c, rows, &seen));
+        KOLO_TRY(onnx_indices(c, rows, &source));
+        KOLO_TRY(onnx_floats(c, rows, &f));
+        if (!next_updates(s, from, rows, seen, source, f)) break;
+        KOLO_TRY(onnx_pick(c, updates, axis, source, rows, &part));
+        KOLO_TRY(onnx_table(c, c->node->output[0], &of_rows, f, &has));
+        const kolo_value lacks = kolo_add_number(c->g, kolo_scale(c->g, has, -1), 1);
+        x = kolo_add(c->g, kolo_mul(c->g, x, lacks),
+                     kolo_mul(c->g, reduce(c->g, how, x, part), has));
+        KOLO_TRY(kolo_graph_check(c->g));
+    }
+    *y = x;
+    return KOLO_OK;
+}
+
 /* Indices that select the same rows of every sample become those of one sample. The first index of
  * a tuple is the sample, of as many as the file states or the graph has. */
-static kolo_status rows_of_a_sample(onnx_call *c, const kolo_shape *data, scatter *s) {
+static kolo_status rows_of_a_sample(onnx_call *c, const kolo_shape *data, scatter *s, bool *same) {
     const int64_t samples = data->dim[0], stated = c->m->stated;
     kolo_shape most = *data;
     most.dim[0] = kolo_max_i64(samples, stated);
@@ -145,11 +198,11 @@ static kolo_status rows_of_a_sample(onnx_call *c, const kolo_shape *data, scatte
     int64_t last = 0;
     for (int64_t k = 0; k < s->n; k++) last = kolo_max_i64(last, s->row[k] / of_sample);
     const int64_t groups = last + 1, each = s->n / groups;
-    bool same = s->depth > 1 && s->n % groups == 0 && (groups == samples || groups == stated);
-    for (int64_t k = 0; k < s->n && same; k++) {
-        same = s->row[k] == k / each * of_sample + s->row[k % each];
+    *same = s->depth > 1 && s->n % groups == 0 && (groups == samples || groups == stated);
+    for (int64_t k = 0; k < s->n && *same; k++) {
+        *same = s->row[k] == k / each * of_sample + s->row[k % each];
     }
-    if (!same) return ONNX_FAIL(c, "the indices must select the same elements of every sample");
+    if (!*same) return KOLO_OK;
     s->n = each;
     s->rows = of_sample;
     return KOLO_OK;
@@ -181,6 +234,26 @@ static bool is_filled(const onnx_item *item) {
     return equal;
 }
 
+/* The rows that the indices select, of each sample (*first) or of all data. Of data with the
+ * samples first, some of them are selected only where the graph has as many as the file states. */
+static kolo_status read_rows(onnx_call *c, const kolo_shape *data, scatter *s, bool *first) {
+    const bool batched = c->in[0]->batched;
+    const bool stated = c->m->samples == c->m->stated && !c->m->decide;
+    bool same = false;
+    if (onnx_decide(c->m, batched && data->dim[0] == c->m->samples)) {
+        KOLO_TRY(rows_of_a_sample(c, data, s, &same));
+        *first = same;
+        if (same) return KOLO_OK;
+        if (!stated)
+            return ONNX_FAIL(c, "the indices must select the same elements of every sample");
+    }
+    *first = false;
+    KOLO_TRY(read_scatter(c, data, s));
+    if (!batched || s->depth <= 1 || stated) return KOLO_OK;
+    return ONNX_FAIL(c, "%d indices for an element, the first of which is not the sample",
+                     s->depth);
+}
+
 kolo_status onnx_map_scatter_nd(onnx_call *c) {
     if (c->in[0]->constant && !c->in[0]->trained && c->in[1]->constant && is_filled(c->in[2])) {
         return onnx_fold_scatter_nd(c);
@@ -188,18 +261,12 @@ kolo_status onnx_map_scatter_nd(onnx_call *c) {
     kolo_value x, updates, y;
     scatter s;
     char how = 0;
+    bool first = false;
     KOLO_TRY(reduction_of(c, &how));
-    if (how != 'n') return ONNX_FAIL(c, "attribute reduction is supported on constants only");
     KOLO_TRY(onnx_value(c, 0, &x));
     KOLO_TRY(onnx_value(c, 2, &updates));
     const kolo_shape data = kolo_value_shape(c->g, x);
-    const int64_t samples = c->m->samples;
-    const int first = onnx_decide(c->m, c->in[0]->batched && data.dim[0] == samples);
-    KOLO_TRY(first ? rows_of_a_sample(c, &data, &s) : read_scatter(c, &data, &s));
-    if (!first && c->in[0]->batched && s.depth > 1) {
-        return ONNX_FAIL(c, "%d indices for an element, the first of which is not the sample",
-                         s.depth);
-    }
+    KOLO_TRY(read_rows(c, &data, &s, &first));
     kolo_shape flat = {.rank = first}, of_updates;
     if (first) flat.dim[0] = data.dim[0];
     flat.dim[flat.rank++] = s.rows;
@@ -214,11 +281,13 @@ kolo_status onnx_map_scatter_nd(onnx_call *c) {
     }
     /* Samples behind the rows: as in onnx_pick. */
     const bool behind = onnx_decide(c->m, !first && c->in[0]->batched && flat.rank > 2) != 0;
+    const int axis = first || behind ? 1 : 0;
     if (behind) {
         x = kolo_transpose(c->g, x, 0, 1);
         updates = kolo_transpose(c->g, updates, 0, 1);
     }
-    KOLO_TRY(replace_rows(c, &s, x, updates, first || behind ? 1 : 0, &y));
+    KOLO_TRY(how == 'n' ? replace_rows(c, &s, x, updates, axis, &y)
+                        : reduce_rows(c, &s, how, x, updates, axis, &y));
     if (behind) y = kolo_transpose(c->g, y, 0, 1);
     return onnx_set(c, 0, onnx_as(c, y, data));
 }
