@@ -137,6 +137,33 @@ class Windows(nn.Module):
         return self.head(y.mean(1))
 
 
+class Buffers(nn.Module):
+    """Beside parameters: a buffer, a constant, norms without parameters."""
+
+    def __init__(self, width=4):
+        super().__init__()
+        self.first, self.head = nn.Linear(8, width), nn.Linear(width, 4)
+        self.norm, self.batch = nn.LayerNorm(width, elementwise_affine=False), nn.BatchNorm1d(width, affine=False)
+        self.register_buffer("shift", torch.linspace(-1, 1, width))
+        self.factors = torch.tensor([1.0, 0.5, -0.5, 2.0])
+
+    def forward(self, x):
+        x = self.batch(self.norm(self.first(x[:, 0, 0])) * self.factors + self.shift)
+        return self.head(torch.tanh(x))
+
+
+class Bicubic(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first = nn.Conv2d(1, 2, 3)
+
+    def forward(self, x):
+        x = functional.interpolate(self.first(x), (9, 5), mode="bicubic")
+        x = functional.interpolate(x, (4, 5), mode="bicubic", align_corners=True)
+        x = functional.max_pool2d(x, (2, 2), 1, dilation=(1, 2))
+        return functional.interpolate(x, (2, 2), mode="bilinear", antialias=True).flatten(1)
+
+
 def write_data(path, x):
     """The input and ONNX Runtime's output, beside the model."""
     folder = os.path.join(os.path.dirname(path), "test_data_set_0")
@@ -150,7 +177,7 @@ def write_data(path, x):
 
 
 def write_graph(path, nodes, constants, shapes, opset):
-    """Writes nodes from x to y, and constants."""
+    """Writes nodes from x to y, and constants, which Constant nodes hold."""
     os.makedirs(os.path.dirname(path), exist_ok=True)
     info = [helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name, shape in zip("xy", shapes)]
     for name, array in constants.items():
@@ -189,6 +216,46 @@ def write_constants(folder):
     write_data(path, np.float32([[1, 2, 3]]))
 
 
+def write_cells(folder):
+    """Recurrent layers that PyTorch does not have: functions, an early reset gate, peepholes."""
+    path, random = os.path.join(folder, "model.onnx"), np.random.RandomState(2)
+    constants = {"rows": np.int64([0, 0, -1])}
+    nodes = [helper.make_node("Transpose", ["x"], ["first"], perm=[1, 0, 2])]
+    inputs, width = "first", 3
+    layers = (("RNN", 1, 2, {"activations": ["Relu", "Tanh"], "direction": "bidirectional"}),
+              ("GRU", 3, 1, {"direction": "reverse"}), ("LSTM", 4, 1, {}))
+    for name, gates, directions, attributes in layers:
+        hidden = 4
+        for of, shape in (("W", (gates * hidden, width)), ("R", (gates * hidden, hidden)), ("B", (2 * gates * hidden,))):
+            constants[name + of] = np.float32(random.randn(directions, *shape) / 2)
+        more = []
+        if name == "LSTM":
+            constants["P"] = np.float32(random.randn(1, 3 * hidden))
+            more = ["", "", "", "P"]
+        nodes.append(helper.make_node(name, [inputs, *(name + of for of in "WRB"), *more], [name], hidden_size=hidden,
+                                      **attributes))
+        nodes.append(helper.make_node("Transpose", [name], [name + "t"], perm=[0, 2, 1, 3]))
+        inputs, width = name + "y", directions * hidden
+        nodes.append(helper.make_node("Reshape", [name + "t", "rows"], [inputs]))
+    nodes.append(helper.make_node("Transpose", [inputs], ["y"], perm=[1, 0, 2]))
+    write_graph(path, nodes, constants, [(1, 5, 3), (1, 5, 4)], 14)
+    write_data(path, np.float32(random.randn(1, 5, 3)))
+
+
+def write_scores(folder):
+    """Attention to earlier keys, with limited scores; ScatterND that adds."""
+    path, random = os.path.join(folder, "model.onnx"), np.random.RandomState(3)
+    constants = {name: np.float32(random.randn(1, 2, 3, 8)) for name in ("key", "value")}
+    constants["at"] = np.int64([[[0, 1], [0, 3], [0, 1]]])
+    nodes = [helper.make_node("Attention", ["x", "x", "x", "", "key", "value"], ["a", "keys", "values"], is_causal=1, q_num_heads=2,
+                              kv_num_heads=2, softcap=1.5),
+             helper.make_node("Tanh", ["x"], ["t"]), helper.make_node("Slice", ["t", "from", "to", "axis"], ["u"]),
+             helper.make_node("ScatterND", ["a", "at", "u"], ["y"], reduction="add")]
+    constants.update({"from": np.int64([0]), "to": np.int64([3]), "axis": np.int64([1])})
+    write_graph(path, nodes, constants, [(1, 4, 16), (1, 4, 16)], 23)
+    write_data(path, np.float32(random.randn(1, 4, 16)))
+
+
 def main():
     torch.manual_seed(1)
     image = torch.randn(1, 1, 8, 8)
@@ -201,11 +268,15 @@ def main():
         nets["attention"] = (Gpt(), nets["gpt"][1])
     with torch.random.fork_rng():
         nets["windows"] = (Windows(), torch.randn(1, 1, 8, 8))
+    with torch.random.fork_rng():
+        nets["buffers"] = (Buffers(), image)
+        nets["bicubic"] = (Bicubic(), image)
     for name, (net, x) in nets.items():
         for module in net.modules():  # as after training
-            if isinstance(module, (nn.BatchNorm2d, nn.BatchNorm3d)):
-                nn.init.uniform_(module.weight, 0.5, 1.5)
-                nn.init.uniform_(module.bias, -0.5, 0.5)
+            if isinstance(module, (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)):
+                if module.affine:
+                    nn.init.uniform_(module.weight, 0.5, 1.5)
+                    nn.init.uniform_(module.bias, -0.5, 0.5)
                 nn.init.uniform_(module.running_mean, -0.5, 0.5)
                 nn.init.uniform_(module.running_var, 0.5, 1.5)
         folder = os.path.join(sys.argv[1], name)
@@ -229,6 +300,8 @@ def main():
         write_data(path, x.numpy())
     write_upsample(os.path.join(sys.argv[1], "upsample"))
     write_constants(os.path.join(sys.argv[1], "constants"))
+    write_cells(os.path.join(sys.argv[1], "cells"))
+    write_scores(os.path.join(sys.argv[1], "scores"))
 
 
 if __name__ == "__main__":

@@ -18,9 +18,9 @@
 #define NETS KOLO_SOURCE_DIR "/tests/onnx/nets/"
 
 static void nets_give_the_outputs_of_onnx_runtime(void **state) {
-    static const char *const nets[] = {"mlp",      "cnn",       "vit",     "gpt",
-                                       "rnn",      "video",     "resized", "attention",
-                                       "upsample", "constants", "windows"};
+    static const char *const nets[] = {"mlp",     "cnn",     "vit",       "gpt",      "rnn",
+                                       "video",   "resized", "attention", "upsample", "constants",
+                                       "windows", "buffers", "bicubic",   "cells",    "scores"};
     for (size_t i = 0; i < KOLO_COUNT(nets); i++) {
         char op[ONNX_CASE_OP], *folder = kolo_format(NETS "%s", nets[i]);
         ASSERT_OK(onnx_case_run(folder, 1e-5, op));
@@ -55,7 +55,9 @@ static void sessions_begin_with_the_weights_of_the_file(void **state) {
 
 /* The number of samples may equal another dimension: the three of q, k, v, or a 1. */
 static void any_number_of_samples_gives_the_same_nodes(void **state) {
-    static const char *const nets[] = {"cnn", "vit", "gpt", "rnn", "video", "attention", "windows"};
+    static const char *const nets[] = {"cnn",     "vit",       "gpt",     "rnn",
+                                       "video",   "attention", "windows", "buffers",
+                                       "bicubic", "cells",     "scores"};
     for (size_t i = 0; i < KOLO_COUNT(nets); i++) {
         kolo_onnx *net;
         kolo_graph *want, *got;
@@ -76,6 +78,32 @@ static void any_number_of_samples_gives_the_same_nodes(void **state) {
         kolo_onnx_close(net);
         kolo_free(path);
     }
+}
+
+/* What a file states to be no parameter is frozen: buffers, constants, and what the exporter has
+ * computed from them. */
+static void buffers_and_constants_are_frozen(void **state) {
+    static const char *const trained[] = {"first.weight", "first.bias", "head.weight", "head.bias"};
+    kolo_onnx *net;
+    kolo_graph *g;
+    int n_trained = 0, n_frozen = 0;
+    ASSERT_OK(kolo_onnx_open(NETS "buffers/model.onnx", NULL, &net));
+    ASSERT_OK(kolo_graph_create(NULL, &g));
+    ASSERT_OK(kolo_onnx_build(g, 3, net));
+    for (int32_t v = 0; v < g->n_values; v++) {
+        const kolo_value_info *info = &g->values[v];
+        if (info->kind != KOLO_VALUE_PARAM) continue;
+        n_frozen += info->frozen;
+        n_trained += !info->frozen;
+    }
+    for (size_t i = 0; i < KOLO_COUNT(trained); i++) {
+        const kolo_value v = kolo_graph_find(g, trained[i]);
+        assert_true(kolo_value_ok(v) && !kolo_info(g, v)->frozen);
+    }
+    assert_int_equal(n_trained, KOLO_COUNT(trained));
+    assert_true(n_frozen >= 2); /* shift, factors */
+    kolo_graph_destroy(g);
+    kolo_onnx_close(net);
 }
 
 static void predict(kolo_onnx *net, int64_t n, const float *x, float *logits) {
@@ -414,15 +442,9 @@ static void attribute(small_net *n) {
     n->node[0].n_attribute = 1;
     n->node[0].attribute = n->attributes;
 }
-/* y = Resize(x, sizes w) of sizes that are not those. */
-static void keeps_aspect(small_net *n) {
+/* y = Resize(x, sizes w) of sizes that are no integers. */
+static void float_sizes(small_net *n) {
     static char *in[] = {(char *)"x", (char *)"", (char *)"", (char *)"w"};
-    attribute(n);
-    n->attribute.name = (char *)"keep_aspect_ratio_policy";
-    n->attribute.has_type = n->attribute.has_s = 1;
-    n->attribute.type = ONNX__ATTRIBUTE_PROTO__ATTRIBUTE_TYPE__STRING;
-    n->attribute.s.data = (uint8_t *)(uintptr_t) "not_larger";
-    n->attribute.s.len = strlen("not_larger");
     n->node[0].op_type = (char *)"Resize";
     n->node[0].n_input = 4;
     n->node[0].input = in;
@@ -450,6 +472,22 @@ static void some_samples(small_net *n) {
     index_outside(n);
     n->w_dims[1] = n->w.n_int64_data = 1;
 }
+
+/* Indices that select samples are those of the batch of the file. */
+static void samples_are_selected_of_the_batch_of_the_file(void **state) {
+    small_net n;
+    kolo_onnx *net;
+    kolo_graph *g;
+    make(&n);
+    some_samples(&n);
+    ASSERT_OK(open_net(&n, 0, &net));
+    ASSERT_OK(kolo_graph_create(NULL, &g));
+    assert_int_equal(kolo_onnx_build(g, 3, net), KOLO_ERR_UNSUPPORTED);
+    assert_non_null(strstr(kolo_last_error(), "the same elements of every sample"));
+    kolo_graph_destroy(g);
+    kolo_onnx_close(net);
+}
+
 /* y = Reshape(x, w), whose sizes overflow once they are scaled to the samples of the graph. */
 static void huge_reshape(small_net *n) {
     n->node[0].op_type = (char *)"Reshape";
@@ -481,7 +519,6 @@ static void what_cannot_be_read_is_named(void **state) {
         {no_output, {"nothing computes", "\"z\""}},
         {float_indices, {"(ScatterND)", "the indices do not fit"}},
         {index_outside, {"(ScatterND)", "index 2 of dimension 1 is outside [0, 2)"}},
-        {some_samples, {"(ScatterND)", "of every sample"}},
         {short_data, {"initializer \"w\"", "4 bytes of data for the shape [1,2], which needs 8"}},
         {huge, {"initializer \"w\"", "impossible dimensions"}},
         {negative, {"initializer \"w\"", "impossible dimensions"}},
@@ -494,7 +531,7 @@ static void what_cannot_be_read_is_named(void **state) {
         {absolute, {"\"/etc/passwd\"", "not a file in the folder"}},
         {missing_file, {"no.such.data", "external data"}},
         {attribute, {"node \"first\" (Relu)", "attribute shiny"}},
-        {keeps_aspect, {"node \"first\" (Resize)", "attribute keep_aspect_ratio_policy"}},
+        {float_sizes, {"node \"first\" (Resize)", "input 3 must hold at most 6 integers"}},
         {huge_reshape, {"node \"first\" (Reshape)", "cannot have the shape"}},
         {open_dim, {"dimension 1 of the input \"x\" is open", ""}},
     };
@@ -547,11 +584,13 @@ TEST_MAIN(test_onnx_import) {
         cmocka_unit_test(nets_give_the_outputs_of_onnx_runtime),
         cmocka_unit_test(sessions_begin_with_the_weights_of_the_file),
         cmocka_unit_test(any_number_of_samples_gives_the_same_nodes),
+        cmocka_unit_test(buffers_and_constants_are_frozen),
         cmocka_unit_test(windows_of_several_samples_are_theirs),
         cmocka_unit_test(a_view_by_indices_is_of_any_number_of_samples),
         cmocka_unit_test(einsum_is_read),
         cmocka_unit_test(integers_are_scattered_exactly),
         cmocka_unit_test(scattered_samples_may_be_fewer_than_the_file_has),
+        cmocka_unit_test(samples_are_selected_of_the_batch_of_the_file),
         cmocka_unit_test(what_cannot_be_read_is_named),
         cmocka_unit_test(deep_nesting_is_refused),
     };
