@@ -42,7 +42,8 @@
  * passed, but for batches of a loader: ARG if it differs. On such a mesh these functions, _get and
  * _get_gradient are collective; numbers are those of whole tensors on every rank. An error in a
  * run, step, evaluation or prediction other than of its arguments ends the session: further calls
- * fail. On the stages of a pipeline the graph may have no metrics of tensors ("confusion",
+ * fail. A number of samples that the builder refuses, or that the mesh cannot divide, is an
+ * argument. On the stages of a pipeline the graph may have no metrics of tensors ("confusion",
  * "score_counts").
  *
  * Rounds. With `consistency` local:H, bmuf:H or diloco:H the ranks train parameters of their own

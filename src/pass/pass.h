@@ -413,5 +413,9 @@ const char *kolo_gradient_name(int32_t id, char name[KOLO_GRADIENT_NAME]);
 
 /* Runs the passes that the options ask for, in order, and verifies the graph after each. */
 kolo_status kolo_pipeline_run(kolo_graph *g, const kolo_pipeline_opts *opts);
+/* The same in two parts: those that each rank runs by itself, then from the layouts on, which
+ * `layout_decider` chooses for several ranks. */
+kolo_status kolo_pipeline_begin(kolo_graph *g, const kolo_pipeline_opts *opts);
+kolo_status kolo_pipeline_complete(kolo_graph *g, const kolo_pipeline_opts *opts);
 /* Appends the names of those passes, a line. */
 void kolo_pipeline_print(const kolo_pipeline_opts *opts, kolo_text *text);

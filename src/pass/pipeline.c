@@ -364,18 +364,46 @@ static kolo_status verify_placements(kolo_graph *g) {
     return KOLO_OK;
 }
 
-kolo_status kolo_pipeline_run(kolo_graph *g, const kolo_pipeline_opts *opts) {
-    bool placed = opts->updates_only;
-    KOLO_TRY(kolo_graph_verify(g));
-    for (size_t i = 0; i < KOLO_COUNT(passes); i++) {
+/* Whether placements are verified after pass i. */
+static bool is_placed(const kolo_pipeline_opts *o, size_t i) {
+    bool placed = o->updates_only;
+    for (size_t k = 0; k <= i && !placed; k++) {
+        placed = passes[k].run == (o->train ? synchronize : partition) && passes[k].when(o);
+    }
+    return placed;
+}
+
+static kolo_status run_passes(kolo_graph *g, const kolo_pipeline_opts *opts, size_t from,
+                              size_t to) {
+    for (size_t i = from; i < to; i++) {
         if (!passes[i].when(opts)) continue;
         KOLO_TRY(passes[i].run(g, opts));
-        placed |= passes[i].run == (opts->train ? synchronize : partition);
         kolo_status status = kolo_graph_verify(g);
-        if (status == KOLO_OK && placed) status = verify_placements(g);
+        if (status == KOLO_OK && is_placed(opts, i)) status = verify_placements(g);
         if (status != KOLO_OK) return kolo_fail_in(status, "after the pass %s", passes[i].name);
     }
     return KOLO_OK;
+}
+
+/* The pass that chooses layouts, on which ranks agree. */
+static size_t layout_pass(void) {
+    size_t i = 0;
+    while (passes[i].run != layout) i++;
+    return i;
+}
+
+kolo_status kolo_pipeline_begin(kolo_graph *g, const kolo_pipeline_opts *opts) {
+    KOLO_TRY(kolo_graph_verify(g));
+    return run_passes(g, opts, 0, layout_pass());
+}
+
+kolo_status kolo_pipeline_complete(kolo_graph *g, const kolo_pipeline_opts *opts) {
+    return run_passes(g, opts, layout_pass(), KOLO_COUNT(passes));
+}
+
+kolo_status kolo_pipeline_run(kolo_graph *g, const kolo_pipeline_opts *opts) {
+    KOLO_TRY(kolo_pipeline_begin(g, opts));
+    return kolo_pipeline_complete(g, opts);
 }
 
 void kolo_pipeline_print(const kolo_pipeline_opts *opts, kolo_text *text) {

@@ -10,12 +10,10 @@
 
 #include <string.h>
 
-static kolo_status resolve(const kolo_plan_opts *in, kolo_plan_opts *out) {
-    *out = in ? *in : (kolo_plan_opts){0};
-    if (!out->threads) out->threads = 1;
-    if (out->threads < 0)
-        return KOLO_FAIL(KOLO_ERR_ARG, "threads is %d: must be at least 1", out->threads);
-    return KOLO_OK;
+static kolo_plan_opts resolve(const kolo_plan_opts *opts) {
+    kolo_plan_opts o = opts ? *opts : (kolo_plan_opts){0};
+    if (!o.threads) o.threads = 1;
+    return o;
 }
 
 kolo_pipeline_opts kolo_plan_passes(const kolo_plan_opts *o) {
@@ -93,6 +91,9 @@ static kolo_status find_decider(const kolo_plan_opts *o, kolo_comm *comm, kolo_d
 /* Sets the members of the plan that are options. */
 static kolo_status set_options(kolo_plan *p, const kolo_plan_opts *o, kolo_comm *comm) {
     const bool model_axes = kolo_mesh_has_model_axis(&o->mesh);
+    if (o->threads < 0) {
+        return KOLO_FAIL(KOLO_ERR_ARG, "threads is %d: must be at least 1", o->threads);
+    }
     p->comm = o->train || kolo_plan_level(o) > 2 || model_axes ? comm : NULL;
     p->groups = o->groups;
     p->train = o->train;
@@ -116,10 +117,9 @@ static kolo_status set_options(kolo_plan *p, const kolo_plan_opts *o, kolo_comm 
         "row-sparse gradients cannot be summed over logical shards: omit --sparse-embedding");
 }
 
-/* Runs the passes for this rank, whose cuts and fixed layouts are in the store. */
-static kolo_status run_passes(kolo_plan *p, const kolo_plan_opts *o, kolo_comm *comm,
-                              kolo_selections *selections) {
-    kolo_decider decider = {0};
+/* The passes for this rank, whose cuts and fixed layouts are in the store. */
+static kolo_pipeline_opts passes_of(kolo_plan *p, const kolo_plan_opts *o, kolo_comm *comm,
+                                    kolo_selections *selections) {
     kolo_pipeline_opts pipeline = kolo_plan_passes(o);
     if (p->comm && o->mesh.n_axes == 0) {
         pipeline.mesh = (kolo_mesh){1, {{"dp", kolo_comm_size(p->comm)}}};
@@ -132,9 +132,27 @@ static kolo_status run_passes(kolo_plan *p, const kolo_plan_opts *o, kolo_comm *
     pipeline.fixed = kolo_plan_layout_in_store;
     pipeline.fixed_cut = kolo_plan_cut_in_store;
     pipeline.fixed_arg = p->store;
+    return pipeline;
+}
+
+static kolo_status agree(const kolo_plan_opts *o, kolo_status status) {
+    return o->agree ? o->agree(o->agree_arg, status) : status;
+}
+
+/* Runs them, after all ranks have had those that each runs by itself. */
+static kolo_status run_passes(kolo_plan *p, const kolo_plan_opts *o, kolo_comm *comm,
+                              kolo_selections *selections) {
+    kolo_decider decider = {0};
+    kolo_pipeline_opts pipeline = {0};
+    kolo_status status = set_options(p, o, comm);
+    if (status == KOLO_OK) {
+        pipeline = passes_of(p, o, comm, selections);
+        status = kolo_pipeline_begin(p->graph, &pipeline);
+    }
+    KOLO_TRY(agree(o, status));
     KOLO_TRY(find_decider(o, comm, &decider));
     if (decider.give) pipeline.layout_decider = &decider;
-    KOLO_TRY(kolo_pipeline_run(p->graph, &pipeline));
+    KOLO_TRY(kolo_pipeline_complete(p->graph, &pipeline));
     return kolo_kernel_check_graph(o->kernels, p->graph); /* of the later passes */
 }
 
@@ -159,20 +177,18 @@ static kolo_status make_steps(kolo_plan *p, const kolo_plan_opts *o, kolo_select
 
 kolo_status kolo_plan_compile(kolo_graph *graph, const kolo_plan_opts *opts, kolo_store *store,
                               kolo_comm *comm, kolo_plan **plan) {
-    kolo_plan_opts o;
+    const kolo_plan_opts o = resolve(opts);
     kolo_selections selections = {0};
     kolo_plan *p = kolo_zalloc(sizeof *p);
     if (!p) {
         kolo_graph_destroy(graph);
-        return KOLO_NOMEM(sizeof *p);
+        return agree(&o, KOLO_NOMEM(sizeof *p));
     }
     KOLO_ASSERT(!store->deferring); /* its memory may move */
     p->graph = graph;
     p->store = store;
     graph->device = kolo_regions_device(store->regions)->kind;
-    kolo_status status = resolve(opts, &o);
-    if (status == KOLO_OK) status = set_options(p, &o, comm);
-    if (status == KOLO_OK) status = run_passes(p, &o, comm, &selections);
+    kolo_status status = run_passes(p, &o, comm, &selections);
     if (status == KOLO_OK) status = make_steps(p, &o, &selections);
     kolo_selections_fini(&selections);
     if (status == KOLO_OK) {

@@ -217,6 +217,11 @@ typedef struct kolo_plan_opts {
     kolo_kernel_set kernels;
     struct kolo_tuner *tuner; /* borrowed until the plan is compiled; NULL: estimates */
     int threads;              /* of kernels; default 1 */
+    /* Called once by kolo_plan_compile, with the status of what this rank does by itself, before it
+     * exchanges anything with other ranks: compilation ends with what it returns, unless that is
+     * OK. NULL: `comm` is NULL, or no rank fails alone. */
+    kolo_status (*agree)(void *arg, kolo_status status);
+    void *agree_arg;
 } kolo_plan_opts;
 
 /* The level of ZeRO that a plan has. */

@@ -115,6 +115,15 @@ static kolo_status sum_ranks(kolo_comm *comm, const kolo_session *session, total
     return KOLO_OK;
 }
 
+/* Where ranks evaluate together, what one of them cannot compile all refuse, before any of them
+ * begins. */
+static kolo_status compile_sizes(kolo_session *session, int64_t samples, int64_t global) {
+    const int64_t rest = samples % global;
+    if (!kolo_session_evaluates_together(session)) return KOLO_OK;
+    if (samples >= global) KOLO_TRY(kolo_session_compile_evaluation(session, global));
+    return rest > 0 ? kolo_session_compile_evaluation(session, rest) : KOLO_OK;
+}
+
 kolo_status kolo_session_evaluate_all(kolo_session *session, kolo_comm *comm,
                                       const kolo_dataset *dataset, int64_t batch,
                                       kolo_evaluation *evaluation) {
@@ -138,9 +147,13 @@ kolo_status kolo_session_evaluate_all(kolo_session *session, kolo_comm *comm,
     }
     total t = {0};
     kolo_loader *loader = NULL;
+    KOLO_TRY(
+        compile_sizes(session, kolo_dataset_describe(dataset)->count, loader_opts.global_batch));
     kolo_status status = kolo_loader_create(&loader_opts, &loader);
     if (status == KOLO_OK) status = evaluate_share(session, loader, loader_opts.global_batch, &t);
     kolo_loader_destroy(loader);
+    const bool waits = status != KOLO_OK && kolo_session_evaluates_together(session);
+    if (waits) kolo_session_fail(session, status); /* other ranks, in its groups */
     status = kolo_agree(comm, status);
     if (status == KOLO_OK) status = sum_ranks(comm, session, &t, evaluation);
     for (int i = 0; i < KOLO_MAX_METRICS; i++) kolo_free(t.tensors[i].data);
@@ -157,6 +170,7 @@ kolo_status kolo_session_evaluate_dataset(kolo_session *s, const kolo_dataset *d
                                     : "place");
     }
     KOLO_TRY(kolo_session_check_together(s));
+    KOLO_TRY(kolo_agree(kolo_session_comm(s), kolo_session_check_dataset(s, dataset)));
     KOLO_TRY(kolo_session_consolidate(s)); /* in a callback of kolo_fit */
     KOLO_TRY(kolo_session_evaluate_all(s, kolo_session_comm(s), dataset, kolo_session_batch(s),
                                        &evaluation));

@@ -292,13 +292,9 @@ static kolo_status compile_sizes(const kolo_job *j) {
 }
 
 /* The layers of a model may be divisible over the mesh with some sizes of a batch only: compiles
- * the plans of all sizes that the run has, before its first step. Ranks that wait in the groups of
- * the mesh for one that failed get its error first. */
+ * the plans of all sizes that the run has, before its first step. */
 kolo_status kolo_job_compile_sizes(const kolo_job *j) {
-    if (!kolo_mesh_divides_layers(&j->setup.mesh)) return KOLO_OK;
-    const kolo_status status = compile_sizes(j);
-    if (status != KOLO_OK) kolo_session_fail(j->session, status);
-    return kolo_agree(j->comm, status);
+    return kolo_mesh_has_model_axis(&j->setup.mesh) ? compile_sizes(j) : KOLO_OK;
 }
 
 /* The first step after the warm-up begins with other plans; checkpoints before it have no errors.

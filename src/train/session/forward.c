@@ -6,6 +6,7 @@
 static kolo_status forward(kolo_session *s, const kolo_batch *batch, kolo_purpose use,
                            const cached **c) {
     int64_t key = evaluates_together(s) ? batch->global_count : batch->count;
+    KOLO_TRY(kolo_session_compile_forward(s, use, batch));
     KOLO_TRY(kolo_session_get_plan(s, use, key, batch->count, c));
     if (batch->count == 0) return kolo_plan_skip((*c)->plan, false);
     KOLO_TRY(kolo_plan_prepare((*c)->plan));
@@ -20,10 +21,13 @@ static kolo_status forward(kolo_session *s, const kolo_batch *batch, kolo_purpos
                                       : kolo_plan_run((*c)->plan);
 }
 
+kolo_purpose kolo_session_predicts(const kolo_session *s) {
+    return s->groups && kolo_mesh_divides_layers(&s->opts.plan.mesh) ? PREDICT : EVALUATE;
+}
+
 kolo_status kolo_session_forward(kolo_session *s, const kolo_batch *batch) {
-    const bool divided = s->groups && kolo_mesh_divides_layers(&s->opts.plan.mesh);
     const cached *unused;
-    return forward(s, batch, divided ? PREDICT : EVALUATE, &unused);
+    return forward(s, batch, kolo_session_predicts(s), &unused);
 }
 
 kolo_status kolo_session_evaluate_batch(kolo_session *s, const kolo_batch *batch, kolo_sums *sums) {

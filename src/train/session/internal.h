@@ -113,6 +113,9 @@ struct kolo_session {
     void *watch_arg;
     cached **plans;
     size_t n_plans, cap_plans;
+    int64_t *sizes; /* of steps, over all ranks, whose plans are compiled: the same on all ranks */
+    size_t n_sizes, cap_sizes;
+    bool refused;      /* by all ranks: what one of them could not compile */
     bool consolidated; /* with `rounds`: the parameters are the mean; this rank's own are saved */
     bool replanned;    /* by measurements, or after a warm-up */
     kolo_bucket_search buckets;
@@ -123,8 +126,10 @@ struct kolo_session {
 kolo_status kolo_session_check_batch(kolo_session *s, const kolo_batch *batch, uint32_t inputs);
 /* The inputs that evaluation reads, a bit each. */
 uint32_t kolo_session_evaluated(const kolo_session *s);
-/* Runs the plan of predictions for a checked batch; s->evaluated then has its outputs, on a mesh
- * what this rank has of them. */
+/* The purpose of the plan of predictions. */
+kolo_purpose kolo_session_predicts(const kolo_session *s);
+/* Runs that plan for a checked batch; s->evaluated then has its outputs, on a mesh what this rank
+ * has of them. */
 kolo_status kolo_session_forward(kolo_session *s, const kolo_batch *batch);
 /* An error in what the ranks of a mesh compute together: its groups get it. Returns `status`. */
 kolo_status kolo_session_end(kolo_session *s, kolo_status status);
@@ -214,6 +219,15 @@ const cached *kolo_session_find_plan(const kolo_session *s, kolo_purpose use, in
 kolo_status kolo_session_get_plan(kolo_session *s, kolo_purpose use, int64_t key, int64_t local,
                                   const cached **found);
 void kolo_session_destroy_plans(kolo_session *s);
+/* What any rank cannot compile is refused by all, before any of them waits for another: `status` is
+ * this rank's so far. Collective. */
+kolo_status kolo_session_refuse_together(void *session, kolo_status status);
+/* session.c */
+/* Compiles the plan of a forward pass, if it is missing. Collective where ranks evaluate together:
+ * all then fail with the same status, and go on after an error of the graph. The errors of
+ * kolo_plan_compile. */
+kolo_status kolo_session_compile_forward(kolo_session *s, kolo_purpose use,
+                                         const kolo_batch *batch);
 
 /* buckets.c */
 /* After a step: adds its times. */

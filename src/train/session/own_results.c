@@ -34,9 +34,14 @@ static kolo_status reduce_tensors(const kolo_session *s, kolo_metrics *metrics) 
     return KOLO_OK;
 }
 
+/* Before a forward pass of this purpose. */
+static kolo_status prepare(kolo_session *s, kolo_purpose use, const kolo_batch *batch) {
+    KOLO_TRY(kolo_session_end(s, complete_step(s)));
+    return kolo_session_compile_forward(s, use, batch);
+}
+
 static kolo_status evaluate(kolo_session *s, const kolo_batch *batch, kolo_metrics *metrics) {
     kolo_sums sums;
-    KOLO_TRY(complete_step(s));
     KOLO_TRY(kolo_session_evaluate_batch(s, batch, &sums));
     *metrics = kolo_sums_metrics(&sums, kolo_session_has_tokens(s));
     return reduce_tensors(s, metrics);
@@ -47,6 +52,7 @@ kolo_status kolo_session_evaluate(kolo_session *s, const kolo_batch *batch, kolo
     KOLO_TRY(check_session(s));
     if (!metrics) return KOLO_FAIL(KOLO_ERR_ARG, "no place for the metrics of an evaluation");
     KOLO_TRY(kolo_own_batch_complete_evaluation(s, batch, UINT32_MAX, &whole));
+    KOLO_TRY(prepare(s, EVALUATE, &whole));
     return kolo_session_end(s, evaluate(s, &whole, metrics));
 }
 
@@ -158,11 +164,6 @@ static kolo_status agree_on_output(const kolo_session *s, const prediction *p, k
         KOLO_FAIL(KOLO_ERR_ARG, "some ranks gave no room for \"%s\": all do, or none", p->output));
 }
 
-static kolo_status compute(kolo_session *s, const kolo_batch *batch) {
-    KOLO_TRY(complete_step(s));
-    return kolo_session_forward(s, batch);
-}
-
 kolo_status kolo_session_predict(kolo_session *s, const kolo_batch *batch, const char *output,
                                  void *data, size_t bytes, kolo_shape *shape) {
     const prediction p = {output, data, bytes, shape};
@@ -173,7 +174,8 @@ kolo_status kolo_session_predict(kolo_session *s, const kolo_batch *batch, const
     const bool found = output && i < s->n_needs;
     KOLO_TRY(agree_on_output(s, &p, found ? KOLO_OK : fail_output(s, output)));
     KOLO_TRY(kolo_own_batch_complete_evaluation(s, batch, s->needs[i].inputs, &whole));
-    KOLO_TRY(kolo_session_end(s, compute(s, &whole)));
+    KOLO_TRY(prepare(s, kolo_session_predicts(s), &whole));
+    KOLO_TRY(kolo_session_end(s, kolo_session_forward(s, &whole)));
     if (!s->groups) return take_own(s, &p);
     const kolo_status status = take_from_mesh(s, &p); /* all ranks agree on ARG */
     return status == KOLO_ERR_ARG ? status : kolo_session_end(s, status);

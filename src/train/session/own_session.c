@@ -271,6 +271,7 @@ kolo_status kolo_session_step(kolo_session *s, const kolo_batch *batch, kolo_met
     kolo_sums sums;
     KOLO_TRY(check_session(s));
     KOLO_TRY(kolo_own_batch_complete(s, batch, &whole));
+    KOLO_TRY(kolo_session_compile_step(s, whole.global_count));
     kolo_status status = kolo_session_step_batch(s, &whole, kolo_session_lr(s), &sums);
     if (status == KOLO_OK && !s->rounds) status = kolo_session_consolidate(s);
     if (status != KOLO_OK) return kolo_session_end(s, status);

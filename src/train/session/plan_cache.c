@@ -4,6 +4,7 @@
 #include "data/mix.h"
 #include "pass/mix_labels.h"
 #include "plan/program/program.h"
+#include "train/session/agree.h"
 #include "train/session/internal.h"
 
 #include <inttypes.h>
@@ -192,13 +193,31 @@ static bool crosses_steps(const kolo_session *s, const kolo_plan_opts *o) {
 
 static bool is_of_steps(const cached *c) { return c->purpose == FINISH || c->purpose == ADD; }
 
+/* Parameters are those of the first graph. */
+static kolo_status check_parameters(const kolo_session *s, const kolo_graph *g) {
+    for (int32_t v = 0; v < g->n_values; v++) {
+        const kolo_value_info *info = &g->values[v];
+        char now[KOLO_SHAPE_TEXT], before[KOLO_SHAPE_TEXT];
+        const bool kept = info->kind == KOLO_VALUE_PARAM || info->kind == KOLO_VALUE_STATE;
+        const kolo_store_entry *entry = kept ? kolo_store_find(s->store, info->name) : NULL;
+        if (!entry || kolo_shape_equal(&entry->canon, &info->canon)) continue;
+        return KOLO_FAIL(KOLO_ERR_ARG,
+                         "parameter %s is %s here and %s in the first graph: it must not depend on "
+                         "the number of samples",
+                         info->name, kolo_shape_text(&info->canon, now),
+                         kolo_shape_text(&entry->canon, before));
+    }
+    return KOLO_OK;
+}
+
 /* The graph of a plan. That of the first plan states what the session needs. */
 static kolo_status build_graph(kolo_session *s, const cached *c, kolo_graph **graph) {
     kolo_session_config config = s->opts;
     config.mixes &= is_of_steps(c);
     KOLO_TRY(kolo_session_build(&config, kolo_max_i64(c->local, 1), graph));
     const bool first = s->n_plans == 0;
-    kolo_status status = first ? find_inputs(s, *graph) : KOLO_OK;
+    kolo_status status = check_parameters(s, *graph);
+    if (status == KOLO_OK && first) status = find_inputs(s, *graph);
     if (status == KOLO_OK && first) status = find_needs(s, *graph);
     if (status == KOLO_OK) status = kolo_label_rule_find(*graph, &s->rule);
     if (status != KOLO_OK) kolo_graph_destroy(*graph);
@@ -252,27 +271,43 @@ static bool is_collective(const kolo_session *s, const cached *c) {
     return evaluates_together(s);
 }
 
+/* The graph of a plan, and what it is compiled with. */
+static kolo_status prepare(kolo_session *s, const cached *c, kolo_graph **graph,
+                           kolo_plan_opts *opts) {
+    KOLO_TRY(build_graph(s, c, graph));
+    *opts = s->opts.plan;
+    opts->train = is_of_steps(c);
+    opts->sharded_outputs = c->purpose == PREDICT;
+    opts->cross_step = opts->train && crosses_steps(s, opts);
+    opts->groups = s->groups;
+    if (s->opts.warms_up) opts->compression = (kolo_compression){.power_rank = 0};
+    if (opts->train) choose_step(s, c, opts);
+    choose_mesh(s, c, opts);
+    if (c->purpose == FINISH) opts->most_samples = divide_up(c->key, data_ranks(s));
+    if (c->purpose == ADD) {
+        opts->adds_to = kolo_session_find_plan(s, FINISH, finished_by(s, c->key))->plan;
+    }
+    const kolo_status status = choose_stage(s, opts);
+    if (status != KOLO_OK) kolo_graph_destroy(*graph);
+    return status;
+}
+
+kolo_status kolo_session_refuse_together(void *session, kolo_status status) {
+    kolo_session *s = session;
+    status = kolo_agree(s->comm, status);
+    s->refused = status != KOLO_OK && status != KOLO_ERR_PEER && status != KOLO_ERR_TIMEOUT;
+    return status;
+}
+
 static kolo_status compile(kolo_session *s, cached *c) {
     kolo_graph *graph;
-    KOLO_TRY(build_graph(s, c, &graph));
-    kolo_plan_opts opts = s->opts.plan;
-    opts.train = is_of_steps(c);
-    opts.sharded_outputs = c->purpose == PREDICT;
-    opts.cross_step = opts.train && crosses_steps(s, &opts);
-    opts.groups = s->groups;
-    if (s->opts.warms_up) opts.compression = (kolo_compression){.power_rank = 0};
-    if (opts.train) choose_step(s, c, &opts);
-    choose_mesh(s, c, &opts);
-    if (c->purpose == FINISH) opts.most_samples = divide_up(c->key, data_ranks(s));
-    if (c->purpose == ADD)
-        opts.adds_to = kolo_session_find_plan(s, FINISH, finished_by(s, c->key))->plan;
-    const kolo_status status = choose_stage(s, &opts);
-    if (status != KOLO_OK) {
-        kolo_graph_destroy(graph);
-        return status;
-    }
-    return kolo_plan_compile(graph, &opts, s->store, is_collective(s, c) ? s->comm : NULL,
-                             &c->plan);
+    kolo_plan_opts opts;
+    const bool together = is_collective(s, c);
+    const kolo_status status = prepare(s, c, &graph, &opts);
+    if (status != KOLO_OK) return together ? kolo_session_refuse_together(s, status) : status;
+    opts.agree = together ? kolo_session_refuse_together : NULL;
+    opts.agree_arg = s;
+    return kolo_plan_compile(graph, &opts, s->store, together ? s->comm : NULL, &c->plan);
 }
 
 static void destroy_cached(cached *c) {
@@ -336,6 +371,7 @@ void kolo_session_destroy_plans(kolo_session *s) {
     s->plans = NULL;
     s->needs = NULL;
     s->n_plans = s->cap_plans = 0;
+    s->n_sizes = 0;
     s->n_inputs = s->n_needs = 0; /* the first plan lists them */
     s->trained = s->evaluated = NULL;
 }

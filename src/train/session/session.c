@@ -26,6 +26,15 @@ static kolo_status compile_shards(kolo_session *s) {
     return status;
 }
 
+/* The samples that the ranks which make a step together have of `global`. */
+static int64_t step_samples(const kolo_session *s, int64_t global) {
+    int64_t samples = 0;
+    for (int r = 0; r < step_ranks(s); r++) {
+        samples += kolo_part_count(global, data_ranks(s), data_rank(s) - step_rank(s) + r);
+    }
+    return samples;
+}
+
 /* The plan of full batches, which fixes the layouts. Collective as kolo_session_get_plan. */
 static kolo_status compile_first(kolo_session *s) {
     const cached *unused;
@@ -37,19 +46,19 @@ static kolo_status compile_first(kolo_session *s) {
                                      &unused);
     }
     if (s->opts.shards > 0) return compile_shards(s);
-    int64_t share = kolo_part_count(global, data_ranks(s), data_rank(s)), key = 0;
-    for (int r = 0; r < step_ranks(s); r++) { /* of those that make steps together */
-        key += kolo_part_count(global, data_ranks(s), data_rank(s) - step_rank(s) + r);
-    }
-    key = kolo_max_i64(key, 1);
+    const int64_t key = kolo_max_i64(step_samples(s, global), 1);
+    const int64_t share = kolo_part_count(global, data_ranks(s), data_rank(s));
     KOLO_TRY(kolo_session_cut_stages(s, key));
     int64_t n = micro_batches(s, key);
     return kolo_session_get_plan(s, FINISH, key, kolo_part_count(share, n, n - 1), &unused);
 }
 
-/* After plans were compiled. Of a rank that failed the others of its groups wait for the layouts:
- * these learn it first. */
+/* After plans were compiled. What one rank cannot compile all have refused; after another error of
+ * one, others of its groups may wait for the layouts: these learn it first. */
 static kolo_status agree_on_plans(kolo_session *s, kolo_status status) {
+    const bool refused = s->refused;
+    s->refused = false;
+    if (refused) return status;
     if (status != KOLO_OK) kolo_session_fail(s, status);
     return kolo_agree(s->comm, status);
 }
@@ -62,20 +71,75 @@ kolo_status kolo_session_replan(kolo_session *s) {
 
 bool kolo_session_is_replanned(const kolo_session *s) { return s->replanned; }
 
-kolo_status kolo_session_compile_step(kolo_session *s, int64_t global) {
+/* ---- plans of further sizes ---- */
+
+/* The shard with the rest, on all ranks: any of them may have it. */
+static kolo_status compile_short_shard(kolo_session *s, int64_t global) {
     const cached *unused;
-    const int64_t share = kolo_part_count(global, step_ranks(s), step_rank(s));
-    const int64_t n = micro_batches(s, global), last = kolo_part_count(share, n, n - 1);
-    KOLO_TRY(kolo_session_get_plan(s, FINISH, global, last, &unused));
-    const int64_t first = kolo_part_count(share, n, 0); /* the largest: sizes differ by one */
-    return first == last ? KOLO_OK : kolo_session_get_plan(s, ADD, global, first, &unused);
+    const int64_t rest = global % s->opts.batch;
+    return rest > 0 ? kolo_session_get_plan(s, ADD, rest, rest, &unused) : KOLO_OK;
+}
+
+/* Whether micro-batches of a share have two sizes: the first ones have a plan of their own. */
+static bool is_uneven(const kolo_session *s, int64_t global, int place, int64_t n) {
+    return kolo_part_count(global, data_ranks(s), place) % n != 0;
+}
+
+/* The plan of the first micro-batches, where the share has others. On a mesh ranks of other places
+ * on dp may have it, and those that divide a model wait for each other. */
+static kolo_status compile_first_micro_batch(kolo_session *s, int64_t global, int64_t n) {
+    const cached *unused;
+    const int64_t share = kolo_part_count(global, data_ranks(s), data_rank(s));
+    bool any = false;
+    if (is_uneven(s, global, data_rank(s), n)) {
+        return kolo_session_get_plan(s, ADD, step_samples(s, global), kolo_part_count(share, n, 0),
+                                     &unused);
+    }
+    for (int place = 0; place < data_ranks(s); place++) any |= is_uneven(s, global, place, n);
+    return any && s->groups ? kolo_session_refuse_together(s, KOLO_OK) : KOLO_OK;
+}
+
+static kolo_status compile_size(kolo_session *s, int64_t global) {
+    const cached *unused;
+    if (s->opts.shards > 0) return compile_short_shard(s, global);
+    const int64_t key = step_samples(s, global);
+    if (key == 0) return KOLO_OK; /* a rank that makes no step */
+    const int64_t share = kolo_part_count(global, data_ranks(s), data_rank(s));
+    const int64_t n = micro_batches(s, key), last = kolo_part_count(share, n, n - 1);
+    KOLO_TRY(kolo_session_get_plan(s, FINISH, key, last, &unused));
+    return compile_first_micro_batch(s, global, n);
+}
+
+/* All ranks have compiled the same sizes. */
+static bool has_size(const kolo_session *s, int64_t global) {
+    for (size_t i = 0; i < s->n_sizes; i++) {
+        if (s->sizes[i] == global) return true;
+    }
+    return false;
+}
+
+kolo_status kolo_session_compile_step(kolo_session *s, int64_t global) {
+    if (s->opts.served || has_size(s, global)) return KOLO_OK; /* served: each as it comes to it */
+    const bool room = KOLO_GROW(s->sizes, s->n_sizes, s->cap_sizes);
+    KOLO_TRY(agree_on_plans(s, room ? compile_size(s, global) : KOLO_NOMEM(sizeof *s->sizes)));
+    s->sizes[s->n_sizes++] = global;
+    return KOLO_OK;
+}
+
+kolo_status kolo_session_compile_forward(kolo_session *s, kolo_purpose use,
+                                         const kolo_batch *batch) {
+    const cached *unused;
+    const bool together = evaluates_together(s);
+    const int64_t key = together ? batch->global_count : batch->count;
+    if (kolo_session_find_plan(s, use, key)) return KOLO_OK;
+    const kolo_status status = kolo_session_get_plan(s, use, key, batch->count, &unused);
+    return together ? agree_on_plans(s, status) : status;
 }
 
 kolo_status kolo_session_compile_evaluation(kolo_session *s, int64_t global) {
-    const cached *unused;
-    const int64_t share = kolo_part_count(global, data_ranks(s), data_rank(s));
-    return kolo_session_get_plan(s, EVALUATE, evaluates_together(s) ? global : share, share,
-                                 &unused);
+    const kolo_batch batch = {.count = kolo_part_count(global, data_ranks(s), data_rank(s)),
+                              .global_count = global};
+    return kolo_session_compile_forward(s, EVALUATE, &batch);
 }
 
 /* Where ranks train on their own, the plans that combine what they have learned. */
@@ -213,6 +277,7 @@ void kolo_session_destroy(kolo_session *s) {
     kolo_store_destroy(s->store);
     kolo_device_close(s->device);
     kolo_free(s->counts);
+    kolo_free(s->sizes);
     kolo_free(s->buckets.gradients);
     kolo_free(s->buckets.sizes);
     kolo_free(s->buckets.compressed);

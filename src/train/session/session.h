@@ -106,7 +106,9 @@ kolo_status kolo_session_check_f32(const kolo_session *session, const char *what
 kolo_status kolo_session_init(kolo_session *session, uint64_t seed);
 
 /* Compiles the plans of a step, or of the evaluation of a batch, of `global` samples of all ranks,
- * which the first such step or batch would do. Collective. The errors of kolo_plan_compile. */
+ * which the first such step or batch would do. Collective: all ranks fail with the same status.
+ * After an error of the graph, such as of its builder, the session goes on. The errors of
+ * kolo_plan_compile. */
 kolo_status kolo_session_compile_step(kolo_session *session, int64_t global);
 kolo_status kolo_session_compile_evaluation(kolo_session *session, int64_t global);
 
