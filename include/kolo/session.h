@@ -98,9 +98,10 @@ typedef struct kolo_session_opts {
     bool sync_bn;                  /* see kolo_train_opts */
     int zero;                      /* see kolo_train_opts */
     /* When the ranks synchronize, "lag:S", "local:H", "bmuf:H" or "diloco:H" with their keys, and
-     * how they compress what they exchange, "int8" or "topk:R": see kolo_train_opts, and Rounds
-     * above. Copied; NULL: "bsp", "none". UNSUPPORTED: policies of servers, codecs that a run
-     * chooses or begins later ("auto", "1bit,warmup=N"), and either with f64 or keep_gradients. */
+     * how they compress what they exchange, "int8", "topk:R", "auto" or "1bit,warmup=N": see
+     * kolo_train_opts, and Rounds above. The first full steps of a session with "auto" are
+     * measured, and N are counted from step 0, those before a load included. Copied; NULL: "bsp",
+     * "none". UNSUPPORTED: policies of servers, and either with f64 or keep_gradients. */
     const char *consistency, *compress;
     int64_t compress_min_bytes; /* see kolo_train_opts */
     double lr;                  /* default 0.01 */

@@ -55,18 +55,24 @@ static bool stays(const kolo_store_entry *entry, const kolo_store_entry *was) {
     return strcmp(now, was->holders ? was->holders : "") == 0;
 }
 
+/* What a rank has of an entry that no ranges of ZeRO divide. */
+static kolo_tensor own_tensor(const kolo_store_entry *entry) {
+    if (entry->mesh) return entry->slice;
+    return entry->versions > 0 ? kolo_tensor_unstack(&entry->tensor) : entry->tensor;
+}
+
 /* Copies what this rank has of an entry in another layout, both banks of it. */
 static kolo_status copy_own(const kolo_store *s, const kolo_store_entry *entry,
                             const kolo_store *old, const kolo_store_entry *was) {
-    const kolo_tensor *to = entry->mesh ? &entry->slice : &entry->tensor;
-    const kolo_tensor *from = was->mesh ? &was->slice : &was->tensor;
+    const kolo_tensor to = own_tensor(entry), from = own_tensor(was);
+    const bool divided = entry->versions == 0 && (entry->cuts || was->cuts);
     if (entry->elsewhere) return KOLO_OK;
-    if (!kolo_shape_equal(&to->shape, &from->shape) || entry->cuts || was->cuts) {
+    if (divided || entry->versions != was->versions || !kolo_shape_equal(&to.shape, &from.shape)) {
         return KOLO_FAIL(KOLO_ERR_FORMAT, "%s has another shape than before", entry->name);
     }
     const void *data = kolo_store_data(old, was);
     for (int b = 0; b < (entry->single ? 1 : 2); b++) {
-        kolo_tensor_reorder(to, kolo_store_host(s, entry, b), from, data);
+        kolo_tensor_reorder(&to, kolo_store_host(s, entry, b), &from, data);
         kolo_store_put(s, entry, b);
     }
     return kolo_store_finish_put(s, entry);
@@ -78,20 +84,16 @@ static bool is_gathered(const kolo_store_entry *entry, const kolo_store_entry *w
 }
 
 /* The bytes of the largest entry that is gathered, as a whole. */
-static kolo_status largest_gathered(const kolo_store *s, const kolo_store *old, bool ranges,
-                                    size_t *most) {
-    *most = 0;
+static size_t largest_gathered(const kolo_store *s, const kolo_store *old, bool ranges) {
+    size_t most = 0;
     for (size_t i = 0; i < s->n_entries; i++) {
         const kolo_store_entry *entry = &s->entries[i], *was = kolo_store_find(old, entry->name);
-        if (!was) {
-            return KOLO_FAIL(KOLO_ERR_FORMAT, "%s was not there before the stages were cut anew",
-                             entry->name);
-        }
+        if (!was) continue;
         const size_t bytes =
             (size_t)kolo_shape_count(&was->tensor.shape) * kolo_dtype_bytes(was->tensor.dtype);
-        if (is_gathered(entry, was, ranges) && bytes > *most) *most = bytes;
+        if (is_gathered(entry, was, ranges) && bytes > most) most = bytes;
     }
-    return KOLO_OK;
+    return most;
 }
 
 /* Gathers an entry from the ranks that had it, for those that have it now. */
@@ -106,6 +108,7 @@ static kolo_status take_entries(kolo_store *s, const kolo_store *old, bool range
     kolo_status status = KOLO_OK;
     for (size_t i = 0; i < s->n_entries; i++) {
         const kolo_store_entry *entry = &s->entries[i], *was = kolo_store_find(old, entry->name);
+        if (!was) continue;
         const kolo_status taken = is_gathered(entry, was, ranges)
                                       ? gather(s, entry, old, was, whole)
                                       : copy_own(s, entry, old, was);
@@ -115,11 +118,9 @@ static kolo_status take_entries(kolo_store *s, const kolo_store *old, bool range
 }
 
 kolo_status kolo_store_take_over(kolo_store *s, kolo_store *old, bool ranges) {
-    size_t most;
-    kolo_status status = largest_gathered(s, old, ranges, &most);
-    char *whole = status == KOLO_OK ? kolo_alloc(most + 1) : NULL;
-    if (status == KOLO_OK && !whole) status = KOLO_NOMEM(most);
-    status = kolo_agree(s->comm, status);
+    const size_t most = largest_gathered(s, old, ranges);
+    char *whole = kolo_alloc(most + 1);
+    kolo_status status = kolo_agree(s->comm, whole ? KOLO_OK : KOLO_NOMEM(most));
     if (status == KOLO_OK) status = kolo_agree(s->comm, take_entries(s, old, ranges, whole));
     kolo_free(whole);
     KOLO_TRY(status);

@@ -6,8 +6,10 @@
 #include "train/checkpoint/finite.h"
 #include "train/checkpoint/weights.h"
 #include "train/session/agree.h"
+#include "train/session/exchange.h"
 #include "train/session/session.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 static bool is_root(const kolo_session *s) {
@@ -49,7 +51,8 @@ kolo_status kolo_session_save(kolo_session *s, const char *path) {
                                        .steps = kolo_session_steps(s),
                                        .order = kolo_session_order(s),
                                        .options = "",
-                                       .progress = ""};
+                                       .progress = "",
+                                       .compressed = kolo_session_compressed(s)};
     kolo_status status = check(s, path);
     if (status == KOLO_OK && takes_part(s)) status = check_numbers(store);
     KOLO_TRY(kolo_agree(comm, status));
@@ -86,6 +89,46 @@ static kolo_status read_file(kolo_session *s, const char *path, position *at) {
     return kolo_weights_load(path, "of this session", kolo_session_store(s), NULL);
 }
 
+/* What the session has compressed that a file is of. */
+typedef struct exchanged {
+    bool training; /* not of weights alone */
+    int64_t steps;
+    kolo_text compressed;
+} exchanged;
+
+static kolo_status read_exchanged(const char *path, exchanged *e) {
+    kolo_safetensors *file;
+    KOLO_TRY(kolo_safetensors_open(path, &file));
+    const char *steps = kolo_safetensors_metadata(file, "steps");
+    const char *compressed = kolo_safetensors_metadata(file, "compressed");
+    e->training = steps && kolo_safetensors_metadata(file, "training") != NULL;
+    if (steps) e->steps = strtoll(steps, NULL, 10); /* the file is checked when it is loaded */
+    kolo_text_add(&e->compressed, "%s%s", compressed ? "=" : "", compressed ? compressed : "");
+    kolo_safetensors_close(file);
+    return KOLO_OK;
+}
+
+/* Where that changes in the course of the steps: the session compresses what that of the file did.
+ */
+static kolo_status enter(kolo_session *s, const char *path, kolo_exchange_before *before) {
+    kolo_comm *comm = kolo_session_comm(s);
+    exchanged e = {.steps = 0};
+    *before = (kolo_exchange_before){0};
+    if (!kolo_session_exchange_changes(s)) return KOLO_OK;
+    kolo_status status = check(s, path);
+    if (status == KOLO_OK && is_root(s)) status = read_exchanged(path, &e);
+    int64_t at[] = {e.training, e.steps};
+    status = kolo_share_text(comm, status, &e.compressed);
+    if (status == KOLO_OK) status = kolo_broadcast(comm, at, 2, KOLO_DTYPE_I64, 0);
+    if (status == KOLO_OK && at[0]) {
+        const char *text = e.compressed.text;
+        const char *compressed = text && *text ? text + 1 : NULL;
+        status = kolo_session_enter_exchange(s, at[1], compressed, before);
+    }
+    kolo_text_fini(&e.compressed);
+    return status;
+}
+
 static kolo_status share(kolo_session *s) {
     kolo_comm *comm = kolo_session_comm(s);
     return comm ? kolo_store_broadcast(kolo_session_store(s), comm) : KOLO_OK;
@@ -98,7 +141,10 @@ kolo_status kolo_session_load(kolo_session *s, const char *path) {
     KOLO_TRY(kolo_session_consolidate(s));
     kolo_comm *comm = kolo_session_comm(s);
     position at = {kolo_session_steps(s), kolo_session_order(s)};
-    KOLO_TRY(kolo_agree(comm, takes_part(s) ? read_file(s, path, &at) : KOLO_OK));
+    kolo_exchange_before before;
+    kolo_status status = enter(s, path, &before);
+    if (status == KOLO_OK) status = takes_part(s) ? read_file(s, path, &at) : KOLO_OK;
+    KOLO_TRY(kolo_session_leave_exchange(s, &before, kolo_agree(comm, status)));
     if (comm) KOLO_TRY(kolo_broadcast(comm, &at, sizeof at, KOLO_DTYPE_U8, 0));
     kolo_session_set_steps(s, at.steps, (int)at.order);
     KOLO_TRY(share(s));

@@ -1,6 +1,7 @@
 /* kolo_fit: a run with the session and the data of a program. */
 #include "train/job/job.h"
 #include "train/session/agree.h"
+#include "train/session/exchange.h"
 
 static kolo_train_opts options_of(const kolo_session *session, const kolo_fit_opts *fit) {
     kolo_train_opts o = *kolo_session_options(session);
@@ -59,11 +60,21 @@ static kolo_status open_fit(kolo_job *j, const kolo_dataset *train, const kolo_d
     return kolo_setup_open_fit(&opts, j->session, train, test, j->size, &j->setup);
 }
 
+/* Of a checkpoint to resume from: the session compresses what that of the run did. */
+static kolo_status enter_exchange(kolo_job *j) {
+    kolo_exchange_before before = {0};
+    if (j->state.steps == 0) return KOLO_OK;
+    const kolo_status status =
+        kolo_session_enter_exchange(j->session, j->state.steps, j->resume.compressed, &before);
+    return kolo_session_leave_exchange(j->session, &before, status);
+}
+
 static kolo_status fit_session(kolo_job *j, const kolo_dataset *train, const kolo_dataset *test,
                                const kolo_fit_opts *fit, kolo_train_result *result) {
     KOLO_TRY(kolo_agree(j->comm, open_fit(j, train, test, fit)));
     KOLO_TRY(kolo_job_open_preemption(j));
     KOLO_TRY(kolo_job_open(j));
+    KOLO_TRY(enter_exchange(j));
     KOLO_TRY(kolo_job_compile_sizes(j));
     if (j->setup.counts) KOLO_TRY(kolo_session_deal(j->session, j->setup.counts));
     j->asks = j->stop != NULL;

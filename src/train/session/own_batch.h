@@ -5,7 +5,9 @@
 #include "train/session/internal.h"
 
 static inline kolo_status check_session(const kolo_session *s) {
-    return s ? KOLO_OK : KOLO_FAIL(KOLO_ERR_ARG, "no session: create one");
+    if (!s) return KOLO_FAIL(KOLO_ERR_ARG, "no session: create one");
+    if (s->n_plans > 0) return KOLO_OK;
+    return KOLO_FAIL(KOLO_ERR_ARG, "the session has ended: its plans could not be compiled anew");
 }
 
 /* The share of a place on the axis dp in a step of `samples`. */

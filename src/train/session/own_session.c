@@ -9,6 +9,7 @@
 #include "plan/program/program.h"
 #include "train/session/agree.h"
 #include "train/session/agree_kernels.h"
+#include "train/session/exchange.h"
 #include "train/session/internal.h"
 #include "train/session/memory.h"
 #include "train/session/own_batch.h"
@@ -64,14 +65,7 @@ static kolo_train_opts job_options(const kolo_session_opts *o) {
 
 /* What the workers exchange, where it is not whole gradients in every step. */
 static kolo_status check_exchanges(const kolo_session_opts *o, const kolo_session_config *config) {
-    const kolo_compression *codec = &config->plan.compression;
-    const bool compresses = kolo_compresses(codec);
-    if (config->measure_compression || codec->frozen > 0) {
-        return KOLO_FAIL(KOLO_ERR_UNSUPPORTED,
-                         "compress %s: what a session compresses is the same in all steps, and "
-                         "this is chosen, or begins, during a run of kolo_train: give a codec",
-                         o->compress);
-    }
+    const bool compresses = kolo_compresses(&config->plan.compression);
     if (!compresses && config->consistency.kind == KOLO_CONSISTENCY_BSP) return KOLO_OK;
     if (!o->f64 && !o->keep_gradients) return KOLO_OK;
     return KOLO_FAIL(KOLO_ERR_UNSUPPORTED, "%s cannot be combined with %s: %s",
@@ -108,6 +102,7 @@ static kolo_status open_alone(const kolo_session_opts *o, const kolo_train_opts 
     setup->session.plan.keep_gradients = o->keep_gradients;
     setup->session.share = false; /* any rank may set parameters */
     setup->session.plan.cross_step = true;
+    setup->session.warms_up = ranks > 1 && setup->session.plan.compression.frozen > 0;
     KOLO_TRY(kolo_session_build(&setup->session, 1, graph));
     return kolo_setup_check_tensors(setup, *graph);
 }
@@ -271,6 +266,7 @@ kolo_status kolo_session_step(kolo_session *s, const kolo_batch *batch, kolo_met
     kolo_sums sums;
     KOLO_TRY(check_session(s));
     KOLO_TRY(kolo_own_batch_complete(s, batch, &whole));
+    KOLO_TRY(kolo_session_end(s, kolo_session_begin_exchange(s)));
     KOLO_TRY(kolo_session_compile_step(s, whole.global_count));
     kolo_status status = kolo_session_step_batch(s, &whole, kolo_session_lr(s), &sums);
     if (status == KOLO_OK && !s->rounds) status = kolo_session_consolidate(s);

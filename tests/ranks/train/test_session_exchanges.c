@@ -275,10 +275,8 @@ static kolo_status refused_body(kolo_comm *comm, const void *arg, void *result) 
 static void what_sessions_cannot_exchange_is_refused(void **state) {
     static const refusal cases[] = {
         {CREATES, {.consistency = "ssp:2"}, "no worker runs ahead"},
-        {CREATES, {.compress = "auto"}, "give a codec"},
-        {CREATES,
-         {.compress = "1bit,warmup=3", .optimizer = {.kind = KOLO_OPTIMIZER_ADAM}},
-         "give a codec"},
+        {CREATES, {.compress = "auto", .consistency = "lag:1"}, "give the codec alone"},
+        {CREATES, {.compress = "1bit,warmup=3"}, "it is 1-bit Adam"},
         {CREATES, {.compress = "int8", .f64 = true}, "compress cannot be combined with f64"},
         {CREATES, {.consistency = "lag:1", .keep_gradients = true}, "keep_gradients"},
         {CREATES, {.consistency = "local:2", .zero = 1}, "--zero"},
