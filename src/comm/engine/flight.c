@@ -75,7 +75,7 @@ void kolo_flight_drop(kolo_comm *comm) {
     for (int i = 0; i < comm->n_flight; i++) {
         /* Peers that have not noticed the failure may still write to it, so that other
          * communicators of the family must not get it. */
-        kolo_traffic_settle(comm->flight[i]);
+        kolo_traffic_collect(comm->flight[i]);
         comm->flight[i]->scratch = NULL;
         comm->flight[i]->scratch_bytes = 0;
         if (comm->trace) kolo_comm_trace_end(comm->trace, comm->flight[i]);

@@ -96,7 +96,7 @@ void kolo_request_destroy(kolo_request *q) {
     if (q->state != REQUEST_IDLE) {
         (void)kolo_comm_break(q->comm, KOLO_ERR_ARG, "%s was destroyed while in flight", q->title);
     }
-    kolo_traffic_settle(q);
+    kolo_traffic_collect(q);
     unlink_request(q);
     if (q->call) q->comm->backend->ops->release(q->call);
     for (int i = 0; i < q->n_schedules; i++) kolo_schedule_fini(&q->schedules[i]);
@@ -174,7 +174,7 @@ static void destroy(kolo_comm *comm) {
     if (!comm->parent) kolo_progress_stop(comm);
     comm->transport->unfinished = kolo_comm_in_flight(comm);
     for (int i = 0; i < comm->n_flight; i++) {
-        kolo_traffic_settle(comm->flight[i]);
+        kolo_traffic_collect(comm->flight[i]);
         comm->flight[i]->state = REQUEST_IDLE;
     }
     kolo_p2p_drop(comm);

@@ -41,7 +41,7 @@ static void add_peer(const kolo_request *q, const kolo_entry *e, uint64_t times,
     }
 }
 
-void kolo_traffic_settle(kolo_request *q) {
+void kolo_traffic_collect(kolo_request *q) {
     for (int s = 0; s < q->n_schedules; s++) {
         for (size_t i = 0; i < q->schedules[s].n_entries; i++) {
             const kolo_entry *e = &q->schedules[s].entries[i];

@@ -6,6 +6,6 @@
 
 /* Adds what a request has moved, also in a start that is in flight, to its own numbers and those of
  * its communicator. Before it is destroyed, or its start dropped. */
-void kolo_traffic_settle(kolo_request *q);
+void kolo_traffic_collect(kolo_request *q);
 /* What a communicator has exchanged with a peer so far. */
 kolo_peer_traffic kolo_traffic_with(const kolo_comm *comm, int peer);
