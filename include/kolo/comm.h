@@ -88,8 +88,9 @@ KOLO_API const char *kolo_reduce_op_name(kolo_reduce_op op);
 typedef struct kolo_user_op {
     const char *name; /* 1 to 24 characters, for errors; ranks whose names differ are refused */
     /* to[i] = to[i] op from[i] for i < count. The vectors do not overlap. Threads of the library
-     * may call it, several at once for other requests; it must not use communicators. A failure
-     * (kolo_error_set in that thread) breaks the communicator on all ranks. */
+     * may call it, several at once for other requests; it must not use communicators: calls of its
+     * own fail with ARG. A failure (kolo_error_set in that thread) breaks the communicator on all
+     * ranks. */
     kolo_status (*combine)(void *arg, void *to, const void *from, size_t count);
     void *arg;
     size_t element_bytes; /* 0: those of the request's dtype; otherwise its dtype stays 0. Elements

@@ -83,9 +83,10 @@ struct kolo_comm {
     kolo_peer_traffic *traffic;    /* [size]: without that of requests that exist (traffic.c) */
     struct kolo_comm_trace *trace; /* of the family, owned by the whole group; NULL: none */
 
-    _Atomic uintptr_t user; /* whole group: the thread that is in a call; acquire, release */
-    int claims;             /* calls that it is in */
-    _Atomic bool misused;   /* whole group: a second thread was refused; relaxed */
+    _Atomic uintptr_t user;        /* whole group: the thread that is in a call; acquire, release */
+    int claims;                    /* calls that it is in */
+    _Atomic bool misused;          /* whole group: a second thread was refused; relaxed */
+    _Atomic uintptr_t progressing; /* whole group: the thread that makes progress now; relaxed */
     uint32_t aborts; /* whole group: how often the program has ended the calls of all threads */
     _Atomic uint64_t *joined; /* cleared when the communicator is destroyed; NULL: none */
 

@@ -20,6 +20,7 @@
 #include "comm/engine/p2p.h"
 #include "comm/engine/watch.h"
 
+#include <pthread.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -563,8 +564,11 @@ kolo_status kolo_engine_progress(kolo_comm *comm, bool *moved) {
     kolo_comm *whole = kolo_comm_whole(comm);
     *moved = false;
     if (whole->inherited) return kolo_comm_check(comm);
+    uintptr_t own = (uintptr_t)pthread_self();
+    atomic_store_explicit(&whole->progressing, own, memory_order_relaxed);
     (void)progress_one(whole, moved);
     if (whole->children) progress_below(whole, moved);
+    atomic_store_explicit(&whole->progressing, 0, memory_order_relaxed);
     if (*moved && whole->lock) kolo_comm_wake_followers(whole);
     return kolo_comm_check(comm);
 }

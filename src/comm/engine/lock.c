@@ -141,7 +141,22 @@ static bool take_use(kolo_comm *whole, uintptr_t own) {
                                                    memory_order_relaxed);
 }
 
+/* Whether a function of the program that this thread's progress has called uses the communicator,
+ * which would make progress inside of progress. */
+static bool calls_back(kolo_comm *comm) {
+    kolo_comm *whole = kolo_comm_whole(comm);
+    uintptr_t own = (uintptr_t)pthread_self();
+    if (atomic_load_explicit(&whole->progressing, memory_order_relaxed) != own) return false;
+    (void)KOLO_FAIL(
+        KOLO_ERR_ARG,
+        "the function of an operation, or a hook, uses the communicator of rank %d that "
+        "has called it",
+        whole->rank);
+    return true;
+}
+
 kolo_comm *kolo_comm_claim(kolo_comm *comm) {
+    if (calls_back(comm)) return NULL;
     if (shared(comm)) {
         atomic_fetch_add_explicit(&comm->lock->inside, 1, memory_order_relaxed);
         return comm;

@@ -300,6 +300,29 @@ static void a_failure_ends_it_on_all_ranks(void **state) {
     }
 }
 
+/* Progress that the function makes would call it again. */
+static kolo_status call_back(void *arg, void *to, const void *from, size_t count) {
+    return kolo_barrier(arg);
+}
+
+static kolo_status calling_body(kolo_comm *comm, const void *arg, void *result) {
+    static _Thread_local matrix data[MOST];
+    kolo_user_op op = {
+        .name = "calling", .combine = call_back, .arg = comm, .element_bytes = sizeof(matrix)};
+    kolo_request_opts o = {
+        .kind = KOLO_COLLECTIVE_ALLREDUCE, .user_op = &op, .output = data, .count = MOST};
+    kolo_status status = kolo_request_run(comm, &o, 0);
+    if (status == KOLO_ERR_ARG && strstr(kolo_last_error(), "uses the communicator of rank")) {
+        return KOLO_OK;
+    }
+    return KOLO_FAIL(KOLO_ERR_IO, "status %d: %.300s", (int)status, kolo_last_error());
+}
+
+static void a_function_must_not_use_its_communicator(void **state) {
+    ASSERT_OK(run_ranks(3, RANKS_THREAD, calling_body, NULL, 0));
+    ASSERT_OK(run_ranks(3, RANKS_TCP, calling_body, NULL, 0));
+}
+
 static kolo_status names_body(kolo_comm *comm, const void *arg, void *result) {
     matrix data[2] = {{{0}}};
     kolo_user_op op = ops[PRODUCT];
@@ -377,6 +400,7 @@ TEST_MAIN(test_comm_user_op) {
         cmocka_unit_test(results_are_combined_in_order),
         cmocka_unit_test(shards_are_combined_in_order),
         cmocka_unit_test(a_failure_ends_it_on_all_ranks),
+        cmocka_unit_test(a_function_must_not_use_its_communicator),
         cmocka_unit_test(ranks_that_disagree_get_an_error),
         cmocka_unit_test(contradictions_are_refused),
     };
