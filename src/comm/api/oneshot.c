@@ -12,7 +12,6 @@
 
 kolo_status kolo_request_run(kolo_comm *comm, const kolo_request_opts *opts, int64_t timeout_ms) {
     kolo_request *request;
-    if (!comm) return KOLO_FAIL(KOLO_ERR_ARG, "kolo_request_run: the communicator is NULL");
     KOLO_COMM_CLAIM(comm);
     kolo_status status = kolo_request_create(comm, opts, &request);
     if (status == KOLO_ERR_NOMEM) { /* of this rank alone: the others would wait for it */
@@ -141,7 +140,6 @@ static kolo_status run_both(kolo_request *send, kolo_request *recv) {
 kolo_status kolo_sendrecv(kolo_comm *comm, const void *data, size_t count, int to, void *output,
                           size_t output_count, int from, kolo_dtype dtype, int tag) {
     kolo_request *send = NULL, *recv = NULL;
-    if (!comm) return KOLO_FAIL(KOLO_ERR_ARG, "kolo_sendrecv: the communicator is NULL");
     KOLO_COMM_CLAIM(comm);
     KOLO_TRY(kolo_request_create(comm,
                                  &(kolo_request_opts){.kind = KOLO_COLLECTIVE_SEND,

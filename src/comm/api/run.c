@@ -93,8 +93,10 @@ static kolo_status wait_driving(kolo_comm *comm, const kolo_request *request, in
     return status;
 }
 
+static kolo_comm *comm_of(const kolo_request *q) { return q ? q->comm : NULL; }
+
 kolo_status kolo_request_start(kolo_request *q) {
-    kolo_comm *comm = q->comm;
+    kolo_comm *comm = comm_of(q);
     KOLO_COMM_CLAIM(comm);
     KOLO_COMM_LOCK_SCOPE(comm);
     KOLO_TRY(kolo_comm_check(comm));
@@ -123,7 +125,7 @@ kolo_status kolo_request_start(kolo_request *q) {
 }
 
 kolo_status kolo_request_wait(kolo_request *request, int64_t timeout_ms) {
-    kolo_comm *comm = request->comm;
+    kolo_comm *comm = comm_of(request);
     if (timeout_ms < 0) {
         return KOLO_FAIL(KOLO_ERR_ARG, "timeout_ms %lld is negative", (long long)timeout_ms);
     }
@@ -134,7 +136,7 @@ kolo_status kolo_request_wait(kolo_request *request, int64_t timeout_ms) {
 }
 
 kolo_status kolo_request_test(kolo_request *request, bool *complete) {
-    KOLO_COMM_CLAIM(request->comm);
+    KOLO_COMM_CLAIM(comm_of(request));
     KOLO_COMM_LOCK_SCOPE(request->comm);
     KOLO_TRY(kolo_comm_progress(request->comm));
     *complete = request->state == REQUEST_IDLE;

@@ -156,6 +156,10 @@ static bool calls_back(kolo_comm *comm) {
 }
 
 kolo_comm *kolo_comm_claim(kolo_comm *comm) {
+    if (!comm) {
+        (void)KOLO_FAIL(KOLO_ERR_ARG, "the communicator, or the request, is NULL");
+        return NULL;
+    }
     if (calls_back(comm)) return NULL;
     if (shared(comm)) {
         atomic_fetch_add_explicit(&comm->lock->inside, 1, memory_order_relaxed);

@@ -4,6 +4,7 @@
 #include "base/status.h"
 #include "comm/engine/comm.h"
 #include "comm/engine/request.h"
+#include "kolo/group.h"
 #include "support/ranks.h"
 #include "support/support.h"
 
@@ -188,6 +189,33 @@ static void mismatches_by_mpi(rank_transport mpi) {
 static void a_mismatch_is_an_error_by_open_mpi(void **state) { mismatches_by_mpi(RANKS_OPENMPI); }
 static void a_mismatch_is_an_error_by_mpich(void **state) { mismatches_by_mpi(RANKS_MPICH); }
 
+/* ---- without a communicator or a request ---- */
+
+static void a_missing_handle_is_refused(void **state) {
+    bool flag;
+    int rank = 0;
+    kolo_comm *sub;
+    kolo_message message;
+    const kolo_request_opts opts = {.kind = KOLO_COLLECTIVE_BARRIER};
+    const kolo_status statuses[] = {
+        kolo_request_start(NULL),
+        kolo_request_wait(NULL, 0),
+        kolo_request_test(NULL, &flag),
+        kolo_request_run(NULL, &opts, 0),
+        kolo_barrier(NULL),
+        kolo_probe(NULL, 0, 0, &flag, &message),
+        kolo_comm_progress(NULL),
+        kolo_comm_split(NULL, 0, 0, &sub),
+        kolo_comm_create_group(NULL, &rank, 1, 0, &sub),
+        kolo_comm_allow_shrink(NULL),
+        kolo_comm_shrink(NULL, &sub),
+    };
+    for (size_t i = 0; i < KOLO_COUNT(statuses); i++) {
+        if (statuses[i] != KOLO_ERR_ARG) fail_msg("call %zu returns %d", i, (int)statuses[i]);
+    }
+    assert_string_equal(kolo_last_error(), "the communicator, or the request, is NULL");
+}
+
 TEST_MAIN(test_comm_mismatch) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_makes_no_sense_is_refused),
@@ -196,6 +224,7 @@ TEST_MAIN(test_comm_mismatch) {
         cmocka_unit_test(slices_that_do_not_fit_are_an_error_everywhere),
         cmocka_unit_test(a_mismatch_is_an_error_by_open_mpi),
         cmocka_unit_test(a_mismatch_is_an_error_by_mpich),
+        cmocka_unit_test(a_missing_handle_is_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
