@@ -53,7 +53,11 @@ def buffer_of(data: Any, writable: bool = True, structures: bool = False) -> Buf
     ``structures``."""
     if isinstance(data, Buffer):
         return data
-    view = memoryview(data)
+    try:
+        view = memoryview(data)
+    except TypeError:
+        raise TypeError(f"a {type(data).__name__} is not an array: give a numpy array or another object "
+                        "with the buffer protocol") from None
     if not view.c_contiguous:
         raise ValueError("the array is not contiguous: make a copy of it first")
     if view.readonly and writable:

@@ -269,6 +269,8 @@ class Comm:
         own = isinstance(op, Operation)
         result = buffer_of(output, structures=own) if output is not None else None
         source = buffer_of(given, writable=False, structures=own) if given is not None else None
+        if result is None and source is None and kind != "barrier":
+            raise TypeError(f"{kind}: there is no array: it is None")
         if result and source and result.kind() != source.kind():
             raise TypeError(f"{kind}: input is {source.kind()}, output {result.kind()}")
         one = result or source or Buffer(None, 0, "u8")

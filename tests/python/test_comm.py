@@ -301,6 +301,8 @@ def check_errors(comm):
     expect_error(kolo.Error, "operation and needs integers, not c128", comm.allreduce, np.zeros(4, complex), op="and")
     expect_error(TypeError, "foreign byte order", comm.allreduce, np.zeros(4, ">f4"))
     expect_error(ValueError, "read-only", comm.allreduce, b"1234")
+    expect_error(TypeError, "allreduce: there is no array: it is None", comm.allreduce, None)
+    expect_error(TypeError, "a list is not an array", comm.allreduce, [1.0, 2.0])
     expect_error(ValueError, "choose one of sum, min", comm.allreduce, np.zeros(4), op="avg")
     expect_error(ValueError, "are not 3 times", comm.allgather, np.zeros(4), np.zeros(4))
     few = np.zeros(9, np.float32)[:3]
