@@ -82,7 +82,7 @@ static unsigned char *records_of(const kolo_agreement *a, message *m) { return s
 
 bool kolo_agreement_gone(const kolo_agreement *a, int rank) { return own_set(a, GONE)[rank]; }
 
-/* Whether the ranks of a group without all connections pass on what they know of others. */
+/* Whether ranks pass on the states of others: not all pairs are connected. */
 static bool passes_on(const kolo_agreement *a) { return a->transport->sparse; }
 
 static void mark_due(kolo_agreement *a) {

@@ -379,7 +379,7 @@ static kolo_status run_entry(kolo_request *q, size_t i, size_t end, entry_progre
 
 /* Whether a send of the next round may start while this round, [first, end), still receives: it
  * must read nothing that is still to be received, and all earlier sends must be complete. An empty
- * message, of a barrier, says that this round is complete. */
+ * message, of a barrier, depends on all that this round receives. */
 static bool may_go_ahead(const kolo_request *q, const kolo_entry *send, size_t first, size_t end) {
     if (send->count == 0) return false;
     for (size_t i = first; i < end; i++) {

@@ -412,7 +412,7 @@ static kolo_status alone_body(kolo_comm *comm, const void *arg, void *result) {
     return KOLO_OK;
 }
 
-static void a_rank_knows_when_all_others_have_left(void **state) {
+static void all_others_may_have_left(void **state) {
     rank_job job = {.n = RANKS, .transport = RANKS_TCP, .body = alone_body};
     run_with("ring", job, false);
 }
@@ -803,7 +803,7 @@ TEST_MAIN(test_comm_sparse) {
         cmocka_unit_test(agreements_connect_few_ranks),
         cmocka_unit_test(the_others_go_around_ranks_that_have_ended),
         cmocka_unit_test(many_ranks_agree),
-        cmocka_unit_test(a_rank_knows_when_all_others_have_left),
+        cmocka_unit_test(all_others_may_have_left),
         cmocka_unit_test(ranks_that_disagree_are_named),
         cmocka_unit_test(everything_works_on_demand),
         cmocka_unit_test(the_end_of_a_rank_is_known_to_all),
