@@ -292,7 +292,7 @@ static kolo_status look(kolo_agreement *a, bool *moved) {
  */
 static void serve(kolo_agreement *a) {
     int64_t now_ns = kolo_now_ns();
-    bool moved;
+    bool moved = false;
     if (a->busy || a->failed || now_ns - a->served_ns < serve_ns) return;
     a->served_ns = now_ns;
     for (int p = 0; p < a->comm->size; p++) {
