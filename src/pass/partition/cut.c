@@ -113,6 +113,33 @@ static kolo_placement cut_of(const partitioner *p, const cut_node *c, const kolo
     return cut;
 }
 
+/* Whether the cut of a value along an axis is of what another axis leaves of the same dimension:
+ * those of layers follow the order of the axes; positions are around sums of layers, and inside
+ * samples. */
+static bool is_around(const partitioner *p, kolo_value v, int other, int axis) {
+    const kolo_placement *cut = placed(p, v, other), *inner = placed(p, v, axis);
+    if (other == axis || is_of_samples(p, other) || !is_cut(cut)) return false;
+    if (cut->dim != inner->dim) return false;
+    if (is_of_positions(p, other)) return inner->depth > cut->depth;
+    return !is_of_positions(p, axis) && other < axis;
+}
+
+/* Slices an input as the leading one is; first along positions that are around. */
+static kolo_status slice_alike(partitioner *p, const cut_node *c, int k,
+                               const kolo_placement *want) {
+    const kolo_value lead = c->n->in[c->lead];
+    for (int a = 0; a < p->g->mesh.n_axes; a++) {
+        const bool around = is_of_positions(p, a) && is_around(p, lead, a, c->axis);
+        if (!around || is_cut(placed(p, c->n->in[k], a))) continue;
+        kolo_placement cut = *placed(p, lead, a);
+        cut.dim = want->dim;
+        c->n->in[k] = kolo_partition_slice(p, c->n->in[k], a, &cut);
+        KOLO_TRY(kolo_graph_check(p->g));
+    }
+    c->n->in[k] = kolo_partition_slice(p, c->n->in[k], c->axis, want);
+    return kolo_graph_check(p->g);
+}
+
 /* Inputs that have the index have to be cut too; parameters and statistics become so. */
 static kolo_status follow_cut(partitioner *p, const cut_node *c, int k) {
     kolo_value v = c->n->in[k];
@@ -126,8 +153,7 @@ static kolo_status follow_cut(partitioner *p, const cut_node *c, int k) {
     const bool batch = is_activation(p, v) || ids;
     if (is_divided_batch(p, c->n->in[c->lead], c->axis) && batch &&
         !is_cut(placed(p, v, c->axis))) {
-        c->n->in[k] = kolo_partition_slice(p, v, c->axis, &want);
-        return kolo_graph_check(p->g);
+        return slice_alike(p, c, k, &want);
     }
     const bool whole = !is_parameter(p, v) && !is_cut(placed(p, v, c->axis));
     if (whole && !is_varying(p, v, c->axis) && !of_positions &&
@@ -184,17 +210,6 @@ static int blocks_of(const partitioner *p, const cut_node *c) {
     const kolo_placement *cut = placed(p, c->n->in[c->lead], c->axis);
     return (cut->blocks > 0 ? cut->blocks : 1) /
            (int)kolo_index_parts(&c->index->in[c->lead], cut->dim, c->code);
-}
-
-/* Whether the cut of a value along an axis is of what another axis leaves of the same dimension:
- * those of layers follow the order of the axes; positions are around sums of layers, and inside
- * samples. */
-static bool is_around(const partitioner *p, kolo_value v, int other, int axis) {
-    const kolo_placement *cut = placed(p, v, other), *inner = placed(p, v, axis);
-    if (other == axis || is_of_samples(p, other) || !is_cut(cut)) return false;
-    if (cut->dim != inner->dim) return false;
-    if (is_of_positions(p, other)) return inner->depth > cut->depth;
-    return !is_of_positions(p, axis) && other < axis;
 }
 
 /* Where the slice of the leading input begins along the index, in what the axes around this one

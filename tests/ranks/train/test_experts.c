@@ -103,7 +103,7 @@ static const struct {
     {{"dp=1,tp=2", 2, "layers=1,experts=4,dropout=10", 2, 1, ADAM, 0, 0, "megatron-sp"}, false},
     {{"ep=2,tp=2,dp=1", 4, "layers=1,experts=3,dropout=10", 4, 1, CLIPPED, 0, 0, "megatron-sp"},
      true},
-    {{"sp=3,tp=2,dp=1", 6, "layers=1,experts=4,dropout=10", 2, 1, ADAM, 0, 0, RINGS}, true},
+    {{"sp=3,tp=2,dp=1", 6, "layers=1,experts=4,dropout=10", 2, 1, ADAM, 0, 0, RINGS}, false},
     {{"dp=2,ep=2,tp=2", 8, "layers=2,experts=2,top=1", 4, 2, CLIPPED, 0, 0, NULL}, true},
     {{"dp=2,tp=4", 8, "layers=2,experts=3", 4, 1, ADAM, 0, 0, NULL}, true},
     {{"ep=4,dp=2", 8, "layers=2,experts=8,tied=0", 8, 1, CLIPPED, 0, 0, NULL}, true},
