@@ -97,8 +97,7 @@ static bool find_step(owner *o, const float **gradient, int *n, uint64_t *clock)
         if (!o->sums) return true;
         kolo_owner_sums_begin(o->sums, *gradient, *n, *clock);
     }
-    const bool refused = o->missing >= 0; /* its pushes */
-    return !refused && kolo_owner_sums_advance(o, gradient, n, clock);
+    return !o->ends && kolo_owner_sums_advance(o, gradient, n, clock);
 }
 
 void kolo_owner_complete_step(owner *o) {

@@ -87,8 +87,9 @@ void kolo_owner_sums_begin(sums *s, const float *gradient, int n, uint64_t clock
 bool kolo_owner_sums_are_open(const sums *s) { return s->open; }
 
 /* Sends this owner's summands. Those of two sums before have come to all: the sum between them
- * needed them. An owner that is lost gets nothing: the workers find that out, and end. */
-static void send_summands(sums *s) {
+ * needed them. Returns the first owner that is lost; -1: none. */
+static int send_summands(sums *s) {
+    int lost = -1;
     void *arg = atomic_load_explicit(&s->arg, memory_order_acquire);
     const peer_sum *own = peer_at(s, s->index, s->number);
     for (int i = 0; i < s->owners; i++) {
@@ -108,7 +109,9 @@ static void send_summands(sums *s) {
             .input_bytes = s->count * sizeof *own->numbers,
         };
         p->used = s->channel.start(arg, &p->request) == KOLO_OK;
+        if (!p->used && lost < 0) lost = i;
     }
+    return lost;
 }
 
 static bool have_come(const sums *s) {
@@ -142,7 +145,9 @@ bool kolo_owner_sums_advance(owner *o, const float **gradient, int *n, uint64_t 
             s->count = o->opts->exchange(o->opts->arg, &u, s->made, s->sum);
             KOLO_ASSERT(s->count <= s->most);
             if (s->count == 0) break;
-            send_summands(s);
+            const int lost = send_summands(s);
+            if (lost >= 0) kolo_owner_end_job(o, "server rank", s->first + lost, "it is gone");
+            if (lost >= 0) return false;
         }
         if (!have_come(s)) return false;
         add_summands(s);
@@ -152,6 +157,12 @@ bool kolo_owner_sums_advance(owner *o, const float **gradient, int *n, uint64_t 
     *n = s->gradients;
     *clock = s->clock;
     return true;
+}
+
+bool kolo_owner_sums_need(const sums *s, int client, bool left) {
+    const int i = client - s->first;
+    if (i < 0 || i >= s->owners || i == s->index) return false;
+    return !left || (s->open && !peer_at(s, i, s->number)->come);
 }
 
 bool kolo_owner_sums_fit(const sums *s, const kolo_service_call *call) {

@@ -75,8 +75,8 @@ struct kolo_parameters_owner {
     uint64_t pause_at; /* the latest; 0: none so far */
     uint64_t end;      /* of the leases that are asked for since the latest barrier; 0: none */
     uint64_t version;
-    int missing;           /* a lost worker that ends the job; -1: none */
-    char why[160];         /* it is missing */
+    bool ends;             /* a worker, or another owner, is lost that the job needs: */
+    char why[200];         /* which one, and why */
     pthread_mutex_t mutex; /* protects the following; the others are constant once `ended` */
     pthread_cond_t all_gone;
     bool ended; /* no worker is present */
@@ -109,6 +109,10 @@ kolo_parameters_update kolo_owner_describe(const kolo_parameters_owner *o, const
 void kolo_owner_apply(kolo_parameters_owner *o, const float *gradient, int n, int w,
                       uint64_t clock);
 
+/* parameters_owner.c */
+/* The job ends, since this rank is lost: what is kept, and comes, gets an error. */
+void kolo_owner_end_job(kolo_parameters_owner *o, const char *what, int number, const char *reason);
+
 /* owner_bsp.c */
 /* Makes the update of a step if its gradients are in. */
 void kolo_owner_complete_step(kolo_parameters_owner *o);
@@ -126,9 +130,11 @@ void kolo_owner_sums_begin(kolo_owner_sums *sums, const float *gradient, int n, 
 /* Whether an update has begun. */
 bool kolo_owner_sums_are_open(const kolo_owner_sums *sums);
 /* Makes the sums for which the other owners have sent their parts: whether there is no other one.
- * Then the update is that of these arguments. */
+ * Then the update is that of these arguments. The job ends if an owner is lost. */
 bool kolo_owner_sums_advance(kolo_parameters_owner *o, const float **gradient, int *n,
                              uint64_t *clock);
+/* Whether a client is another owner that an update needs, now or, unless it has left, later. */
+bool kolo_owner_sums_need(const kolo_owner_sums *sums, int client, bool left);
 /* Whether a request has what another owner may send now; takes it. */
 bool kolo_owner_sums_fit(const kolo_owner_sums *sums, const kolo_service_call *call);
 void kolo_owner_sums_take(kolo_owner_sums *sums, const kolo_service_call *call);

@@ -91,9 +91,7 @@ static void leave(owner *o, int w, bool lost) {
     pthread_mutex_unlock(&o->mutex);
 }
 
-static kolo_status fail_missing(const owner *o) {
-    return KOLO_FAIL(KOLO_ERR_PEER, "worker %d is lost: %s", o->missing, o->why);
-}
+static kolo_status fail_missing(const owner *o) { return KOLO_FAIL(KOLO_ERR_PEER, "%s", o->why); }
 
 static void refuse(const owner *o, kolo_service_call *call) {
     if (call) o->reply(call, fail_missing(o), 0, NULL, 0);
@@ -110,6 +108,13 @@ static void refuse_kept(owner *o) {
     }
 }
 
+void kolo_owner_end_job(owner *o, const char *what, int number, const char *reason) {
+    if (o->ends) return;
+    o->ends = true;
+    snprintf(o->why, sizeof o->why, "%s %d is lost: %s", what, number, reason);
+    refuse_kept(o);
+}
+
 /* The connection is closed: the reply only frees the call. */
 static void free_call(const owner *o, kolo_service_call *call) {
     if (call) o->reply(call, KOLO_OK, 0, NULL, 0);
@@ -118,7 +123,12 @@ static void free_call(const owner *o, kolo_service_call *call) {
 void kolo_parameters_owner_lost(void *arg, int client, bool left, const char *reason) {
     owner *o = arg;
     const int number = worker_of(o, client);
-    if (number >= o->n_workers) return;
+    if (number >= o->n_workers) {
+        const bool needed =
+            o->sums && o->n_present > 0 && kolo_owner_sums_need(o->sums, client, left);
+        if (needed) kolo_owner_end_job(o, "server rank", client, left ? "it ended" : reason);
+        return;
+    }
     worker *w = &o->workers[number];
     w->n_staged = 0;
     free_call(o, kolo_owner_take(&w->push));
@@ -128,16 +138,10 @@ void kolo_parameters_owner_lost(void *arg, int client, bool left, const char *re
     const bool joined = number >= o->n_first; /* its errors are its own */
     const bool spared = joined || (!left && o->opts->spared > 0 && number >= o->opts->spared);
     if (!left && !w->gone) o->lost[number] = o->pushes[number] - w->skipped + 1;
-    if (o->opts->needs_all && !spared && !w->gone && o->missing < 0) {
-        o->missing = number;
-        snprintf(o->why, sizeof o->why, "%s", left ? "it ended after an error" : reason);
-    }
+    const bool needed = o->opts->needs_all && !spared && !w->gone;
+    if (needed) kolo_owner_end_job(o, "worker", number, left ? "it ended after an error" : reason);
     leave(o, number, !left);
-    if (o->missing >= 0) {
-        refuse_kept(o);
-    } else {
-        go_on(o);
-    }
+    if (!o->ends) go_on(o);
 }
 
 /* Whether the key of a push is a choice. */
@@ -333,7 +337,7 @@ void kolo_parameters_owner_serve(void *arg, kolo_service_call *call) {
                                                       "has taken: the connection between the "
                                                       "servers was lost");
         o->reply(call, status, 0, NULL, 0);
-    } else if (o->missing >= 0 && call->kind != KOLO_OWNER_FINISH) {
+    } else if (o->ends && call->kind != KOLO_OWNER_FINISH) {
         refuse(o, call);
     } else if (!is_valid(o, w, call)) {
         kolo_status status = KOLO_FAIL(
@@ -428,7 +432,6 @@ kolo_status kolo_parameters_owner_create(const kolo_parameters_opts *opts, const
     o->reply = reply;
     o->n_first = o->n_present = o->n_not_lost = workers;
     o->n_workers = (int)n;
-    o->missing = -1;
     o->has = *has;
     if (!opts->unpack) o->has.pushed = has->gradient;
     o->staleness = opts->staleness;
@@ -549,7 +552,7 @@ kolo_status kolo_parameters_owner_wait(owner *o) {
     pthread_mutex_lock(&o->mutex);
     while (!o->ended) pthread_cond_wait(&o->all_gone, &o->mutex);
     pthread_mutex_unlock(&o->mutex);
-    return o->missing >= 0 ? fail_missing(o) : KOLO_OK;
+    return o->ends ? fail_missing(o) : KOLO_OK;
 }
 
 void kolo_parameters_owner_stats(owner *o, kolo_parameters_stats *stats) {

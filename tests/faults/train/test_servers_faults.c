@@ -26,7 +26,8 @@ typedef struct setting {
     char policy[24];
     int servers, victim;
     rank_transport transport;
-    int64_t us; /* of training before it is killed */
+    int64_t us;  /* of training before it is killed */
+    double clip; /* owners have sums over each other; 0: not */
 } setting;
 
 static kolo_status body(kolo_comm *comm, const void *arg, void *result) {
@@ -37,6 +38,7 @@ static kolo_status body(kolo_comm *comm, const void *arg, void *result) {
         .sync = KOLO_SYNC_PS,
         .servers = s->servers,
         .consistency = s->policy,
+        .optimizer.clip = s->clip,
         .batch = 4,
         .lr = 0.01,
         .epochs = 100000,
@@ -49,10 +51,12 @@ static kolo_status body(kolo_comm *comm, const void *arg, void *result) {
 
 static void survivors_end_and_name_it(void **state) {
     static const setting settings[] = {
-        {"bsp", 0, 1, RANKS_SHM, 300000},         {"bsp", 1, 0, RANKS_TCP, 350000},
-        {"bsp", 2, 3, RANKS_SHM, 330000},         {"ssp:2", 1, 0, RANKS_SHM, 320000},
-        {"asp", 2, 2, RANKS_TCP, 310000},         {"asp", 0, 3, RANKS_SHM, 340000},
-        {"asp,group=2", 2, 1, RANKS_SHM, 330000}, {"ssp:1,group=2", 0, 2, RANKS_TCP, 330000},
+        {"bsp", 0, 1, RANKS_SHM, 300000, 0},         {"bsp", 1, 0, RANKS_TCP, 350000, 0},
+        {"bsp", 2, 3, RANKS_SHM, 330000, 0},         {"ssp:2", 1, 0, RANKS_SHM, 320000, 0},
+        {"asp", 2, 2, RANKS_TCP, 310000, 0},         {"asp", 0, 3, RANKS_SHM, 340000, 0},
+        {"asp,group=2", 2, 1, RANKS_SHM, 330000, 0}, {"ssp:1,group=2", 0, 2, RANKS_TCP, 330000, 0},
+        {"bsp", 2, 3, RANKS_SHM, 310000, 0.5},       {"bsp", 2, 0, RANKS_TCP, 330000, 0.5},
+        {"bsp", 0, 1, RANKS_SHM, 350000, 0.5},
     };
     for (size_t i = 0; i < KOLO_COUNT(settings); i++) {
         const setting *s = &settings[i];
