@@ -9,6 +9,7 @@
 #include <math.h>
 
 static const char *const square_attrs[] = {"first", "all", NULL};
+static const char *const sum_attrs[] = {"place", "all", NULL};
 static const char *const sgd_attrs[] = {"%momentum", "%weight_decay", "nesterov", NULL};
 static const char *const delayed_sgd_attrs[] = {"%momentum", "%weight_decay", "delay", "%ahead",
                                                 NULL};
@@ -16,7 +17,7 @@ static const char *const accumulate_attrs[] = {"%keep", NULL};
 
 static const char *const adam_attrs[] = {"%beta1",    "%beta2", "%eps", "%weight_decay",
                                          "decoupled", "frozen", NULL};
-static const char *const no_attrs[] = {NULL}, *const clip_attrs[] = {"%norm", NULL};
+static const char *const clip_attrs[] = {"%norm", NULL};
 
 static kolo_status adam_shape(kolo_shape_query *q) {
     KOLO_TRY(kolo_rule_types(q, "ffffff"));
@@ -53,9 +54,17 @@ static kolo_status square_blocks_shape(kolo_shape_query *q) {
 
 static kolo_status square_sum_shape(kolo_shape_query *q) {
     KOLO_TRY(kolo_rule_types(q, "ff"));
+    const int64_t place = q->attr[KOLO_SQUARE_PLACE].i, all = q->attr[KOLO_SQUARE_PLACES].i;
     KOLO_TRY(kolo_rule_rank(q, 0, 1, "blocks"));
-    if (q->n_in == 2) KOLO_TRY(kolo_rule_rank(q, 1, 0, "a scalar"));
-    return kolo_rule_out(q, 0, q->in[0].dtype, kolo_shape_0());
+    if (all == 0) {
+        if (q->n_in == 2) KOLO_TRY(kolo_rule_rank(q, 1, 0, "a scalar"));
+        return kolo_rule_out(q, 0, q->in[0].dtype, kolo_shape_0());
+    }
+    const kolo_shape sums = kolo_shape_1(all);
+    if (place < 0 || place >= all || (q->n_in == 2 && !kolo_shape_equal(&q->in[1].shape, &sums))) {
+        return KOLO_RULE_FAIL(q, "place %" PRId64 " of %" PRId64 " sums", place, all);
+    }
+    return kolo_rule_out(q, 0, q->in[0].dtype, sums);
 }
 
 static kolo_status clip_factor_shape(kolo_shape_query *q) {
@@ -153,14 +162,20 @@ const kolo_op kolo_op_square_blocks = {
     .shape = square_blocks_shape,
     .with_updates = true,
 };
+/* One sum, or one of several. */
+static const char *square_sum_index(const kolo_attr *attr, int n_in, const kolo_shape *in,
+                                    char *buffer) {
+    return attr[KOLO_SQUARE_PLACES].i > 0 ? "B+#->P" : "b+->";
+}
+
 const kolo_op kolo_op_square_sum = {
     .name = "square_sum",
-    .index = "b+->",
+    .index_of = square_sum_index,
     .linear = 0x3u,
     .min_in = 1,
     .max_in = 2,
     .layout = {.in = "pp", .out = "p"},
-    .attrs = no_attrs,
+    .attrs = sum_attrs,
     .shape = square_sum_shape,
     .with_updates = true,
 };
@@ -282,10 +297,12 @@ static void square_blocks(const kolo_call *call) {
 }
 
 static void square_sum(const kolo_call *call) {
-    const double *blocks = call->in[0];
-    double sum = call->spec->n_in == 2 ? *(const double *)call->in[1] : 0;
+    const double *blocks = call->in[0], *before = call->spec->n_in == 2 ? call->in[1] : NULL;
+    const int64_t all = call->spec->attr[KOLO_SQUARE_PLACES].i;
+    double *sums = call->out[0], sum = before && all == 0 ? *before : 0;
     for (int64_t i = 0; i < call->spec->in[0].shape.dim[0]; i++) sum += blocks[i];
-    *(double *)call->out[0] = sum;
+    for (int64_t i = 0; i < all; i++) sums[i] = before ? before[i] : 0;
+    sums[all > 0 ? call->spec->attr[KOLO_SQUARE_PLACE].i : 0] = sum;
 }
 
 static void clip_factor(const kolo_call *call) {

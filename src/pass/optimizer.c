@@ -326,30 +326,47 @@ static kolo_status add_rows_update(kolo_graph *g, kolo_value w, kolo_value rows,
 
 /* ---- the whole ---- */
 
-/* A summand of the sum over all stages: times 1, which is their summand of a scalar. */
-static kolo_value over_stages(kolo_graph *g, kolo_value sum) {
-    if (g->stages == 0 || !kolo_value_ok(sum)) return sum;
+/* Summands of sums over all stages: times 1, which is their summand of a scalar. */
+static kolo_value over_stages(kolo_graph *g, kolo_value sums) {
+    if (g->stages == 0) return sums;
     const kolo_attr attr[KOLO_MAX_ATTRS] = {[KOLO_SCALE_FACTOR].f = 1};
     kolo_value one = scalar(g, "stage");
     if (!kolo_value_ok(one)) return KOLO_NONE;
     kolo_info(g, one)->placements.axis[kolo_mesh_find(&g->mesh, "pp")].kind =
         KOLO_PLACEMENT_PARTIAL;
-    return kolo_graph_add1(g, &kolo_op_scale, (kolo_value[]){sum, one}, 2, attr);
+    return kolo_graph_add1(g, &kolo_op_scale, (kolo_value[]){sums, one}, 2, attr);
 }
 
-/* The factor of all gradients. */
-static kolo_value add_clip(kolo_graph *g, double norm) {
+/* The sums of squares of the gradients, one for each parameter of the model: 0 where another stage
+ * has it. */
+static kolo_value add_square_sums(kolo_graph *g) {
     const int32_t n_values = g->n_values;
-    kolo_value sum = KOLO_NONE;
+    kolo_attr attr[KOLO_MAX_ATTRS] = {{0}};
+    kolo_value sums = KOLO_NONE;
     for (int32_t v = 0; v < n_values; v++) {
-        if (!is_trained(g, v) || !kolo_is_held_first(g, &g->values[v])) continue;
-        const kolo_value in[] = {square_blocks(g, g->values[v].grad, (kolo_value){.id = v}), sum};
-        sum = kolo_graph_add1(g, &kolo_op_square_sum, in, kolo_value_ok(sum) ? 2 : 1, NULL);
+        attr[KOLO_SQUARE_PLACES].i += g->values[v].kind == KOLO_VALUE_PARAM;
     }
-    if (!kolo_value_ok(sum)) return KOLO_NONE; /* no trainable parameter */
-    sum = over_stages(g, sum);
+    for (int32_t v = 0; v < n_values; v++) {
+        if (g->values[v].kind != KOLO_VALUE_PARAM) continue;
+        if (is_trained(g, v) && kolo_is_held_first(g, &g->values[v])) {
+            const kolo_value blocks = square_blocks(g, g->values[v].grad, (kolo_value){.id = v});
+            const kolo_value in[] = {blocks, sums};
+            sums = kolo_graph_add1(g, &kolo_op_square_sum, in, kolo_value_ok(sums) ? 2 : 1, attr);
+        }
+        attr[KOLO_SQUARE_PLACE].i++;
+    }
+    return sums;
+}
+
+/* The factor of all gradients. Their squares are summed by parameter, so that the norm depends
+ * neither on the ranks nor on the stages. */
+static kolo_value add_clip(kolo_graph *g, double norm) {
     const kolo_attr attr[KOLO_MAX_ATTRS] = {[KOLO_CLIP_NORM].f = norm};
-    return kolo_graph_add1(g, &kolo_op_clip_factor, &sum, 1, attr);
+    kolo_value sums = add_square_sums(g);
+    if (!kolo_value_ok(sums)) return KOLO_NONE; /* no trainable parameter */
+    sums = over_stages(g, sums);
+    sums = kolo_graph_add1(g, &kolo_op_square_sum, &sums, 1, NULL);
+    return kolo_graph_add1(g, &kolo_op_clip_factor, &sums, 1, attr);
 }
 
 kolo_status kolo_pass_optimizer(kolo_graph *g, const kolo_optimizer_opts *opts) {

@@ -61,11 +61,14 @@ extern const kolo_op kolo_op_sgd_rows, kolo_op_adam_rows;
 /* Norms of whole tensors. square_blocks: x -> [blocks]: the sum of the squares of each block of
  * KOLO_SQUARE_BLOCK elements, the last one maybe shorter, in row-major order. With `all`, x has the
  * blocks from `first` on of `all`, and the others are 0. square_sum: blocks,
- * [sum []] -> sum + the sum of the blocks, in order. The result thus depends neither on the layout
- * of x nor on threads, nor on which rank computes which blocks. clip_factor: sum [] -> min(1, norm
- * / (sqrt(sum) + 1e-6)). All are with_updates: they read synchronized gradients. */
+ * [sum []] -> sum + the sum of the blocks, in order. With `all`: blocks, [sums [all]] -> sums
+ * [all], of which number `place` is the sum of the blocks, 0 before; the others are 0 without the
+ * input. The results thus depend neither on the layout of x nor on threads, nor on which rank
+ * computes which blocks or has which parameters. clip_factor: sum [] -> min(1, norm / (sqrt(sum) +
+ * 1e-6)). All are with_updates: they read synchronized gradients. */
 enum { KOLO_SQUARE_BLOCK = 4096 };
-enum { KOLO_SQUARE_FIRST, KOLO_SQUARE_ALL }; /* square_blocks */
+enum { KOLO_SQUARE_FIRST, KOLO_SQUARE_ALL };    /* square_blocks */
+enum { KOLO_SQUARE_PLACE, KOLO_SQUARE_PLACES }; /* square_sum: place, all */
 static inline int64_t kolo_square_blocks(int64_t elements) {
     return (elements + KOLO_SQUARE_BLOCK - 1) / KOLO_SQUARE_BLOCK;
 }

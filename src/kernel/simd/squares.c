@@ -79,10 +79,13 @@ static double fit_sum(kolo_kernel_spec *spec) {
 }
 
 static void run_sum(const kolo_call *call) {
-    const float *blocks = call->in[0];
-    double sum = call->spec->n_in == 2 ? (double)*(const float *)call->in[1] : 0;
+    const float *blocks = call->in[0], *before = call->spec->n_in == 2 ? call->in[1] : NULL;
+    const int64_t all = call->spec->attr[KOLO_SQUARE_PLACES].i;
+    float *sums = call->out[0];
+    double sum = before && all == 0 ? (double)*before : 0;
     for (int64_t i = 0; i < call->spec->in[0].shape.dim[0]; i++) sum += (double)blocks[i];
-    *(float *)call->out[0] = (float)sum;
+    for (int64_t i = 0; i < all; i++) sums[i] = before ? before[i] : 0;
+    sums[all > 0 ? call->spec->attr[KOLO_SQUARE_PLACE].i : 0] = (float)sum;
 }
 
 const kolo_kernel kolo_simd_square_blocks = {

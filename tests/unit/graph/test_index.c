@@ -143,6 +143,7 @@ static const index_case cases[] = {
      .attr = {{.f = 0.9}, {.f = 0.99}, {.f = 1e-3}, {.f = 0.1}}},
     {&kolo_op_lamb_step, 5, {S2(3, 4), S2(3, 4), {0, {0}}, S1(1), S1(1)}, .attr = {{0}}},
     {&kolo_op_square_sum, 2, {S1(4), {0, {0}}}, .attr = {{0}}},
+    {&kolo_op_square_sum, 2, {S1(4), S1(3)}, .attr = {{1}, {3}}},
     {&kolo_op_clip_factor, 1, {{0, {0}}}, .attr = {{.f = 1}}},
     {&kolo_op_embedding, 3, {S2(3, 4), S2(2, 5), S2(6, 4)}, .attr = {{0}}, .labels = 2},
     {&kolo_op_embedding_bwd, 2, {S3(2, 5, 4), S2(2, 5)}, .labels = 2, .attr = {{3}}},

@@ -74,6 +74,10 @@ static void updates(int threads) {
     test_kernel_fitting(&kolo_simd_square_blocks, &spec, NULL, 1e-6);
     test_kernel_spec(&spec, &kolo_op_square_sum, NULL, 2, blocks, NULL, 1, NULL, threads);
     test_kernel_fitting(&kolo_simd_square_sum, &spec, NULL, 1e-6);
+    const kolo_shape sums[] = {kolo_shape_1(5), kolo_shape_1(7)};
+    const kolo_attr place[KOLO_MAX_ATTRS] = {{3}, {7}};
+    test_kernel_spec(&spec, &kolo_op_square_sum, place, 2, sums, NULL, 1, NULL, threads);
+    test_kernel_fitting(&kolo_simd_square_sum, &spec, NULL, 1e-6);
     test_kernel_spec(&spec, &kolo_op_clip_factor, norm, 1, &one, NULL, 1, NULL, threads);
     test_kernel_fitting(&kolo_simd_clip_factor, &spec, (const void *[]){&sum}, 1e-6);
 }
