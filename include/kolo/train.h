@@ -152,8 +152,9 @@ typedef struct kolo_train_opts {
      * copy of the parameters each; no bit depends on it (docs/parallelism.md). */
     bool no_cross_step;
     /* Logical shards of a reproducible run; 0: none. They divide the global batch, which must be
-     * given. The bits of all results then depend on the shards, not on the number of workers, with
-     * equal threads, kernels and processors; shards are also the micro-batches. */
+     * given. The bits of all results then depend on the shards, not on the number of workers or of
+     * stages of a pipeline, with equal threads, kernels and processors; shards are also the
+     * micro-batches. UNSUPPORTED: on a mesh of other axes than dp and pp. */
     int64_t reproducible;
     const char *worker_weights; /* relative speeds of the workers, by rank: "1,1,0.5". Those of a
                                    reproducible run get shards in proportion, which changes no

@@ -75,6 +75,9 @@ typedef struct kolo_value_info {
     int of_unit;      /* PARAM, STATE: the unit that reads it first, by the pass units; 0: none */
     uint64_t holders; /* PARAM, STATE: the stages that have it, a bit each; 0: all ranks */
     kolo_crossing crossing; /* INPUT: received */
+    /* PARAM that an earlier stage has too: the message that its gradient answers in each
+     * micro-batch. No number: the stages add up their sums once per step. */
+    kolo_crossing tied;
     /* STATE of which each rank has a version of its own: their number, and which is this rank's.
      * `whole` has all of them, one behind the other. 0: not such a state. */
     int versions, version;
@@ -122,6 +125,7 @@ struct kolo_graph {
     const struct kolo_device_kind *device; /* that runs it; NULL: the CPU */
     int stages;         /* of the pipeline that this graph is one stage of; 0: it is whole */
     int stage;          /* which one */
+    int32_t n_whole;    /* of a stage: the first values, which are those of the whole model */
     int chunks;         /* parts of the model that it has */
     const char **units; /* by the pass units: the parameter that each begins with; NULL: none */
     int n_units;
@@ -145,6 +149,11 @@ static inline bool kolo_is_held(const kolo_graph *g, const kolo_value_info *leaf
 }
 static inline bool kolo_is_held_first(const kolo_graph *g, const kolo_value_info *leaf) {
     return kolo_is_held(g, leaf) && (leaf->holders & ((UINT64_C(1) << g->stage) - 1)) == 0;
+}
+
+/* The message to which the gradient of a leaf answers; no number: none. */
+static inline const kolo_crossing *kolo_answered(const kolo_value_info *leaf) {
+    return leaf->kind == KOLO_VALUE_PARAM ? &leaf->tied : &leaf->crossing;
 }
 
 static inline bool kolo_value_ok(kolo_value v) { return v.id >= 0; }

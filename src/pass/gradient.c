@@ -64,6 +64,16 @@ static kolo_crossing gradient_of(const kolo_crossing *activations) {
     return crossing;
 }
 
+kolo_status kolo_answer_placements(const kolo_graph *g, const kolo_value_info *value,
+                                   kolo_placements *gradient) {
+    const int dp = kolo_mesh_find(&g->mesh, "dp");
+    KOLO_TRY(kolo_placements_gradient(&g->mesh, &value->placements, gradient));
+    if (value->kind == KOLO_VALUE_PARAM && dp >= 0) {
+        gradient->axis[dp] = (kolo_placement){.kind = KOLO_PLACEMENT_PARTIAL};
+    }
+    return KOLO_OK;
+}
+
 /* A leaf for the gradient of each value that later stages read: a seed. */
 static kolo_status add_seeds(kolo_graph *g) {
     for (int32_t i = 0; i < g->n_outputs; i++) {
@@ -71,7 +81,7 @@ static kolo_status add_seeds(kolo_graph *g) {
         if (!crossing.wants) continue;
         const kolo_value_info *info = kolo_info(g, g->outputs[i].value);
         kolo_placements placements;
-        KOLO_TRY(kolo_placements_gradient(&g->mesh, &info->placements, &placements));
+        KOLO_TRY(kolo_answer_placements(g, info, &placements));
         char name[KOLO_CROSSING_NAME];
         kolo_value seed = kolo_input(g, kolo_crossing_name("gradient", crossing.number, name),
                                      info->tensor.dtype, info->tensor.shape);
@@ -83,10 +93,21 @@ static kolo_status add_seeds(kolo_graph *g) {
     return KOLO_OK;
 }
 
-/* The gradients that the stage before waits for, as outputs. */
+/* A parameter is no message: the stages that have it answer each other with its gradient only. */
+static void drop_tied(kolo_graph *g) {
+    int32_t kept = 0;
+    for (int32_t i = 0; i < g->n_outputs; i++) {
+        const kolo_named_value *o = &g->outputs[i];
+        const bool tied = o->crossing.wants && kolo_info(g, o->value)->kind == KOLO_VALUE_PARAM;
+        if (!tied) g->outputs[kept++] = *o;
+    }
+    g->n_outputs = kept;
+}
+
+/* The gradients that a stage before waits for, as outputs. */
 static kolo_status add_sent(kolo_graph *g, int32_t n_values, const kolo_value *grad) {
     for (int32_t v = 0; v < n_values; v++) {
-        const kolo_crossing crossing = g->values[v].crossing;
+        const kolo_crossing crossing = *kolo_answered(&g->values[v]);
         if (!crossing.wants) continue;
         if (!kolo_value_ok(grad[v])) {
             return KOLO_FAIL(KOLO_ERR_UNSUPPORTED,
@@ -146,6 +167,7 @@ kolo_status kolo_pass_gradient(kolo_graph *g, kolo_value loss, kolo_value seed) 
     for (int32_t v = 0; v < n_values; v++) {
         if (g->values[v].kind == KOLO_VALUE_PARAM) g->values[v].grad = grad[v];
     }
+    drop_tied(g);
     KOLO_TRY_GOTO(add_sent(g, n_values, grad), done);
     status = add_pulled(g, n_values, grad);
 done:

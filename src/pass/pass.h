@@ -57,15 +57,23 @@ enum { KOLO_PARTS_MOST = 64, KOLO_CROSSING_NAME = 64 };
 /* "activations 3"; gives `text` back. */
 const char *kolo_crossing_name(const char *what, int number, char text[KOLO_CROSSING_NAME]);
 
+/* The placements of the gradient that answers a value which crosses a cut: of a parameter, which
+ * the places on dp read beside samples of their own, a summand on each. The errors of
+ * kolo_placements_gradient. */
+kolo_status kolo_answer_placements(const kolo_graph *g, const kolo_value_info *value,
+                                   kolo_placements *gradient);
+
 /* The number of stages of a pipeline, the axis pp; 1: there is none. */
 int kolo_mesh_stages(const kolo_mesh *mesh);
 /* Keeps of the graph what the stage of `rank` computes, chunk after chunk. Values that come from
  * the part before become inputs, those that later ones read outputs; each is passed on from part to
  * part, also where the same stage has both. The other leaves stay, so that every stage lists all
- * parameters. Runs after the pass partition and before statistics; in evaluation plans too.
- * UNSUPPORTED: the graph lacks a cut; NOMEM. */
+ * parameters. With `ties` the gradients of a parameter that several stages have add up in each
+ * micro-batch, from the last of these to the first; else once per step. Runs after the pass
+ * partition and before statistics; in evaluation plans too. UNSUPPORTED: the graph lacks a cut, or
+ * with `ties` several parts read a parameter where a stage has several; NOMEM. */
 kolo_status kolo_pass_stages(kolo_graph *g, const kolo_mesh *mesh, int rank,
-                             const kolo_parts *parts, const kolo_stage_cuts *cuts);
+                             const kolo_parts *parts, const kolo_stage_cuts *cuts, bool ties);
 /* The chunks of a stage that a node belongs to, a bit each. A node of leaves alone belongs to those
  * that read its results. Several: a sum of what chunks compute, or what several of them read. */
 typedef struct kolo_node_chunks {
@@ -177,6 +185,16 @@ typedef struct kolo_decider {
     void *arg;
 } kolo_decider;
 
+/* The layouts of a whole model, and the nodes that compute it (layout/whole.c). */
+typedef struct kolo_whole_layouts {
+    int32_t n_values;
+    bool *known;          /* by value: a node has it */
+    kolo_layout *layouts; /* the same */
+    uint64_t *work;       /* what each node computes, as a hash; sorted */
+    size_t n_work;
+    kolo_arena arena;
+} kolo_whole_layouts;
+
 typedef struct kolo_layout_opts {
     kolo_kernel_set kernels;
     struct kolo_tuner *tuner;           /* provides measured times of kernels; may be NULL */
@@ -184,13 +202,16 @@ typedef struct kolo_layout_opts {
     int threads;
     kolo_fixed_layout fixed; /* may be NULL */
     void *fixed_arg;
-    const kolo_decider *decider; /* of the ranks that have slices of the same values; NULL: this
-                                    rank decides for itself */
+    const kolo_decider *decider;     /* of the ranks that have slices of the same values; NULL: this
+                                        rank decides for itself */
+    const kolo_whole_layouts *whole; /* of the model that the graph is a stage of; NULL: this
+                                        graph alone decides */
 } kolo_layout_opts;
 
 /* Chooses the layout of each value, the same on all ranks of the decider. Reference kernels use
  * plain layouts only: no change. UNSUPPORTED: no kernel takes a node; the ranks have different
- * nodes. Collective with a decider, whose errors it returns. */
+ * nodes; with `whole` a node computes what none of the whole model does. Collective with a decider,
+ * whose errors it returns. */
 kolo_status kolo_pass_layout(kolo_graph *g, const kolo_layout_opts *opts);
 
 typedef struct kolo_chains_opts {
@@ -382,7 +403,8 @@ typedef struct kolo_pipeline_opts {
     kolo_arena *cut_names; /* for those; borrowed */
     bool marks_units;      /* see kolo_pass_units */
     int zero;              /* level of ZeRO; 0: none */
-    bool keep_sums;        /* level 3: gradients are summed over logical shards, as wholes */
+    bool by_shard;         /* gradients are summed over logical shards */
+    bool keep_sums;        /* level 3: the same, as wholes */
     bool share;            /* see kolo_zero_opts */
     const int64_t *shares; /* the same, as unit_bytes */
     size_t unit_bytes;
@@ -403,9 +425,16 @@ typedef struct kolo_pipeline_opts {
     int threads;
     kolo_fixed_layout fixed;
     const kolo_decider *layout_decider; /* see kolo_layout_opts; borrowed */
+    const kolo_whole_layouts *whole;    /* the same */
     bool (*fixed_cut)(void *arg, const char *name, kolo_zero_cut *cut); /* see kolo_zero_opts */
     void *fixed_arg;
 } kolo_pipeline_opts;
+
+/* Finds the layouts of the whole model, whose graph the passes change, as one worker of the options
+ * would choose them that has place `place` on the axis dp. The errors of kolo_pipeline_run. */
+kolo_status kolo_whole_layouts_find(kolo_graph *g, const kolo_pipeline_opts *opts, int place,
+                                    kolo_whole_layouts *whole);
+void kolo_whole_layouts_fini(kolo_whole_layouts *whole);
 
 /* The output that holds the gradient of parameter `id`, with keep_gradients. */
 enum { KOLO_GRADIENT_NAME = 32 };

@@ -91,7 +91,8 @@ static kolo_status stages(kolo_graph *g, const kolo_pipeline_opts *opts) {
                                        "omit --sync-bn");
     }
     const kolo_parts parts = parts_of(opts);
-    return kolo_pass_stages(g, &opts->mesh, opts->rank, &parts, opts->cuts);
+    const bool ties = opts->train && opts->by_shard;
+    return kolo_pass_stages(g, &opts->mesh, opts->rank, &parts, opts->cuts, ties);
 }
 static kolo_status segments(kolo_graph *g, const kolo_pipeline_opts *opts) {
     return kolo_pass_segments(g, opts->splits);
@@ -153,6 +154,7 @@ static kolo_status layout(kolo_graph *g, const kolo_pipeline_opts *opts) {
         .fixed = opts->fixed,
         .fixed_arg = opts->fixed_arg,
         .decider = opts->layout_decider,
+        .whole = opts->whole,
     };
     const kolo_status status = kolo_pass_layout(g, &layout_opts);
     kolo_selections_fini(&own);

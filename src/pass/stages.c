@@ -90,6 +90,7 @@ typedef struct stager {
     int *last;       /* by value: the last part that reads it, -1: none */
     kolo_value *now; /* by value: what the part reads in its place */
     int32_t n_values;
+    bool ties; /* gradients of parameters of several stages add up in each micro-batch */
 } stager;
 
 static void find_paths(stager *s) {
@@ -140,6 +141,12 @@ static void find_holders(stager *s) {
         if (leaf->holders == 0) leaf->holders = 1; /* nothing reads it */
         if (!s->useful[v] && !kolo_is_held(g, leaf)) leaf->frozen = true;
     }
+}
+
+/* Whether v is a parameter that gets a gradient. */
+static bool is_trained(const stager *s, int32_t v) {
+    const kolo_value_info *info = &s->g->values[v];
+    return info->kind == KOLO_VALUE_PARAM && !info->frozen && s->useful[v];
 }
 
 static int part_of_value(const stager *s, int32_t v) {
@@ -215,6 +222,51 @@ static kolo_status keep_part(stager *s, kolo_node **order, int32_t *n) {
     return KOLO_OK;
 }
 
+/* Refuses a parameter that several parts read where a stage has several: their gradients, which run
+ * at different times, are added up once per step. */
+static kolo_status check_tied(const stager *s) {
+    const kolo_graph *g = s->g;
+    for (int32_t i = 0; i < g->n_nodes && s->parts->chunks > 1; i++) {
+        for (int k = 0; k < g->nodes[i]->n_in; k++) {
+            const int32_t v = g->nodes[i]->in[k].id;
+            if (!is_trained(s, v) || s->c->part_of[i] == s->last[v]) continue;
+            return KOLO_FAIL(KOLO_ERR_UNSUPPORTED,
+                             "parts %d and %d of the pipeline read %s, and --reproducible adds up "
+                             "its gradients in each logical shard: use a schedule with one chunk "
+                             "for each stage, such as 1f1b",
+                             s->c->part_of[i] + 1, s->last[v] + 1, g->values[v].name);
+        }
+    }
+    return KOLO_OK;
+}
+
+/* The gradient of a parameter of several stages goes back from each to the one before that has it,
+ * in each micro-batch: they add up as on one rank. */
+static kolo_status tie(stager *s) {
+    kolo_graph *g = s->g;
+    const uint64_t own = UINT64_C(1) << g->stage;
+    KOLO_TRY(check_tied(s));
+    for (int32_t v = 0; v < s->n_values; v++) {
+        kolo_value_info *param = &g->values[v];
+        const uint64_t earlier = param->holders & (own - 1),
+                       later = param->holders & ~(2 * own - 1);
+        if (!is_trained(s, v) || !(param->holders & own)) continue;
+        kolo_crossing crossing = {.number = v + 1, .wants = true};
+        for (int stage = 0; stage < g->stage; stage++) {
+            if (earlier >> stage & 1) crossing.peer = stage;
+        }
+        if (earlier) param->tied = crossing;
+        if (!later) continue;
+        for (crossing.peer = g->stage + 1; !(later >> crossing.peer & 1);) crossing.peer++;
+        char name[KOLO_CROSSING_NAME];
+        kolo_output(g, kolo_crossing_name("to a later stage", crossing.number, name),
+                    (kolo_value){.id = v});
+        KOLO_TRY(kolo_graph_check(g));
+        g->outputs[g->n_outputs - 1].crossing = crossing;
+    }
+    return KOLO_OK;
+}
+
 static kolo_status keep_own(stager *s) {
     kolo_graph *g = s->g;
     kolo_node **order = kolo_alloc(((size_t)g->n_nodes + 1) * sizeof *order);
@@ -231,14 +283,15 @@ static kolo_status keep_own(stager *s) {
         s->part = kolo_parts_at(s->parts, g->stage, s->chunk);
         status = keep_part(s, order, &n);
     }
+    if (status == KOLO_OK && s->ties) status = tie(s);
     if (status == KOLO_OK) status = kolo_graph_set_nodes(g, order, n);
     kolo_free((void *)order);
     return status;
 }
 
-static kolo_status keep_stage(kolo_graph *g, cutter *c, const kolo_parts *parts) {
+static kolo_status keep_stage(kolo_graph *g, cutter *c, const kolo_parts *parts, bool ties) {
     const size_t n = (size_t)g->n_values + 1;
-    stager s = {.g = g, .c = c, .parts = parts, .n_values = g->n_values};
+    stager s = {.g = g, .c = c, .parts = parts, .n_values = g->n_values, .ties = ties};
     s.trained = kolo_arena_alloc(&c->arena, n);
     s.useful = kolo_arena_alloc(&c->arena, n);
     s.last = kolo_arena_alloc(&c->arena, n * sizeof *s.last);
@@ -250,12 +303,13 @@ static kolo_status keep_stage(kolo_graph *g, cutter *c, const kolo_parts *parts)
 }
 
 kolo_status kolo_pass_stages(kolo_graph *g, const kolo_mesh *mesh, int rank,
-                             const kolo_parts *parts, const kolo_stage_cuts *cuts) {
+                             const kolo_parts *parts, const kolo_stage_cuts *cuts, bool ties) {
     cutter c = {.g = g, .n_parts = parts->stages * parts->chunks};
     g->mesh = *mesh;
     g->rank = rank;
     g->stages = parts->stages;
     g->chunks = parts->chunks;
+    g->n_whole = g->n_values;
     g->stage = kolo_mesh_coordinate(mesh, rank, kolo_mesh_find(mesh, "pp"));
     const size_t n = (size_t)g->n_nodes + 1;
     c.begins = kolo_arena_alloc(&c.arena, n * sizeof *c.begins);
@@ -263,7 +317,7 @@ kolo_status kolo_pass_stages(kolo_graph *g, const kolo_mesh *mesh, int rank,
     kolo_status status =
         c.begins && c.part_of ? kolo_find_units(g, c.begins) : KOLO_NOMEM(n * sizeof *c.begins);
     if (status == KOLO_OK) status = assign(&c, cuts);
-    if (status == KOLO_OK) status = keep_stage(g, &c, parts);
+    if (status == KOLO_OK) status = keep_stage(g, &c, parts, ties);
     kolo_arena_fini(&c.arena);
     return status;
 }

@@ -108,7 +108,7 @@ static void find_wanted(const synchronizer *s) {
 /* The value of another stage whose gradient has this number. */
 static const kolo_value_info *find_received(const kolo_graph *g, int number) {
     for (int32_t v = 0; v < g->n_values; v++) {
-        const kolo_crossing *c = &g->values[v].crossing;
+        const kolo_crossing *c = kolo_answered(&g->values[v]);
         if (c->number == number && !c->gradient) return &g->values[v];
     }
     return NULL;
@@ -120,7 +120,7 @@ static kolo_status synchronize_sent(synchronizer *s, kolo_named_value *sent) {
     const kolo_value_info *received = find_received(s->g, sent->crossing.number);
     kolo_placements is = kolo_info(s->g, sent->value)->placements, to;
     KOLO_ASSERT(received);
-    KOLO_TRY(kolo_placements_gradient(&s->g->mesh, &received->placements, &to));
+    KOLO_TRY(kolo_answer_placements(s->g, received, &to));
     if (kolo_placements_same_data(&s->g->mesh, &is, &to)) return KOLO_OK;
     sent->value = kolo_redistribute(s->g, sent->value, &is, &to);
     KOLO_TRY(kolo_graph_check(s->g));

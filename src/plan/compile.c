@@ -40,6 +40,7 @@ kolo_pipeline_opts kolo_plan_passes(const kolo_plan_opts *o) {
         .parts = o->parts,
         .splits = o->splits,
         .zero = kolo_plan_level(o),
+        .by_shard = o->shards > 0,
         .keep_sums = o->shards > 0 && kolo_plan_level(o) > 2,
         .share = o->share,
         .shares = o->shares,
@@ -58,6 +59,7 @@ kolo_pipeline_opts kolo_plan_passes(const kolo_plan_opts *o) {
         .kernels = o->kernels,
         .tuner = o->tuner,
         .threads = o->threads,
+        .whole = o->whole,
     };
 }
 
@@ -173,6 +175,22 @@ static kolo_status make_steps(kolo_plan *p, const kolo_plan_opts *o, kolo_select
     if (stages <= 1 || !p->comm) return KOLO_OK; /* one stage, or a plan that nothing runs */
     KOLO_TRY(kolo_chunk_inputs_find(p));
     return kolo_crossings_create(p);
+}
+
+/* The layout of a parameter or state that this stage has. */
+static bool find_own_layout(void *arg, const char *name, kolo_tensor *tensor) {
+    const kolo_store_entry *entry = kolo_store_find(arg, name);
+    return entry && !entry->elsewhere && kolo_plan_layout_in_store(arg, name, tensor);
+}
+
+kolo_status kolo_plan_find_whole(kolo_graph *graph, const kolo_plan_opts *opts, kolo_store *store,
+                                 int place, kolo_whole_layouts *whole) {
+    const kolo_plan_opts o = resolve(opts);
+    kolo_pipeline_opts passes = kolo_plan_passes(&o);
+    passes.fixed = find_own_layout;
+    passes.fixed_arg = store;
+    graph->device = kolo_regions_device(store->regions)->kind;
+    return kolo_whole_layouts_find(graph, &passes, place, whole);
 }
 
 kolo_status kolo_plan_compile(kolo_graph *graph, const kolo_plan_opts *opts, kolo_store *store,

@@ -1,7 +1,8 @@
 /* The messages of a stage: an activation goes to the part behind, its gradient comes back. Both
  * sides number the values alike, so the number is the tag. Between two chunks of one stage they are
  * copied. A parameter that several stages have is summed by the first of them, in the order of
- * stages, which sends the sum to the others. */
+ * stages, which sends the sum to the others. Over logical shards the first stage has the sum
+ * already: the gradients of each shard have come to it as messages. */
 #include "plan/crossings.h"
 
 #include "base/clock.h"
@@ -310,13 +311,38 @@ static kolo_status tie(kolo_plan *p, const kolo_value_info *param) {
     return KOLO_OK;
 }
 
+/* What the first stage of a parameter has summed over the logical shards of this place, on which
+ * all gradients of a shard arrive, goes to the other stages that have it. */
+static kolo_status share_nodes(kolo_plan *p, const kolo_value_info *param) {
+    const kolo_graph *g = p->graph;
+    const kolo_dtype dtype = g->dtype;
+    const uint64_t others = param->holders & ~(UINT64_C(1) << g->stage);
+    const size_t bytes = kolo_tensor_bytes(&kolo_info(g, param->grad)->tensor);
+    const size_t count = bytes / kolo_dtype_bytes(dtype);
+    char *region = kolo_regions_host(p->store->regions, p->gradients);
+    const size_t offset = (size_t)((char *)kolo_plan_data(p, param->grad) - region);
+    int first = 0;
+    while (!(param->holders >> first & 1)) first++;
+    for (int i = 0; i < p->sum->n_nodes; i++) {
+        char *value = kolo_shard_sum_node(p->sum, i, region) + offset;
+        if (g->stage != first) {
+            KOLO_TRY(kolo_recv(p->comm, value, count, dtype, rank_at(p, first), FIRST_TAG));
+        }
+        for (int stage = 0; stage < g->stages && g->stage == first; stage++) {
+            if (!(others >> stage & 1)) continue;
+            KOLO_TRY(kolo_send(p->comm, value, count, dtype, rank_at(p, stage), FIRST_TAG));
+        }
+    }
+    return KOLO_OK;
+}
+
 kolo_status kolo_crossings_tie(kolo_plan *p) {
     const kolo_graph *g = p->graph;
     for (int32_t v = 0; v < g->n_values; v++) {
         const kolo_value_info *param = &g->values[v];
         if (param->kind != KOLO_VALUE_PARAM || !kolo_value_ok(param->grad)) continue;
         bool shared = kolo_is_held(g, param) && (param->holders & (param->holders - 1)) != 0;
-        if (shared) KOLO_TRY(tie(p, param));
+        if (shared) KOLO_TRY(p->sum ? share_nodes(p, param) : tie(p, param));
     }
     return KOLO_OK;
 }

@@ -13,6 +13,7 @@ typedef struct kolo_step {
     kolo_phase phase;
     bool once_per_step; /* runs in the last micro-batch of a step only */
     bool deferred;      /* runs in the next step, see kolo_plan_find_deferred_steps */
+    bool folds;         /* its result is a part of the gradients of a logical shard */
     bool inside; /* runs in every micro-batch, also without samples: a POST or WAIT inside the
                     passes, or what no sample is needed for */
     const kolo_kernel *kernel;

@@ -84,6 +84,15 @@ static size_t sums_end(const kolo_plan *p) {
     return end;
 }
 
+/* The sum over the shards, which the places on dp divide. */
+static kolo_status create_sum(kolo_plan *p, int shards) {
+    const kolo_mesh *mesh = &p->graph->mesh;
+    const int dp = kolo_mesh_find(mesh, "dp");
+    const int places = p->comm ? mesh->axes[dp].size : 1;
+    const int place = p->comm ? kolo_mesh_coordinate(mesh, p->graph->rank, dp) : 0;
+    return kolo_shard_sum_create(shards, sums_end(p), p->comm, places, place, &p->sum);
+}
+
 /* What is communicated along other axes than dp. Without a communicator, as for the measurement of
  * kernels, it is not registered. */
 static kolo_status map_model(kolo_plan *p) {
@@ -130,6 +139,5 @@ kolo_status kolo_plan_map_memory(kolo_plan *p, const kolo_plan_opts *o) {
     KOLO_TRY(kolo_store_reserve_gradients(p->store, p->comm, p->map.bucket_bytes));
     if (!p->store->own_gradients) p->gradients = p->store->gradients;
     if (p->adds_to) return check_gradients(p);
-    return o->shards > 0 ? kolo_shard_sum_create(o->shards, sums_end(p), p->comm, &p->sum)
-                         : KOLO_OK;
+    return o->shards > 0 ? create_sum(p, o->shards) : KOLO_OK;
 }

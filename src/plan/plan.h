@@ -222,6 +222,7 @@ typedef struct kolo_plan_opts {
      * OK. NULL: `comm` is NULL, or no rank fails alone. */
     kolo_status (*agree)(void *arg, kolo_status status);
     void *agree_arg;
+    const kolo_whole_layouts *whole; /* see kolo_layout_opts; borrowed until it is compiled */
 } kolo_plan_opts;
 
 /* The level of ZeRO that a plan has. */
@@ -232,6 +233,12 @@ static inline int kolo_plan_level(const kolo_plan_opts *o) {
 
 /* The pipeline options of a plan on one rank. */
 kolo_pipeline_opts kolo_plan_passes(const kolo_plan_opts *opts);
+
+/* Finds the layouts that a plan of one worker has for the whole model, which `graph` is; the passes
+ * change it. Parameters have those of the store where this rank has them. `place`: of this rank on
+ * the axis dp. The errors of kolo_pipeline_run. */
+kolo_status kolo_plan_find_whole(kolo_graph *graph, const kolo_plan_opts *opts, kolo_store *store,
+                                 int place, kolo_whole_layouts *whole);
 
 /* Compiles a graph and takes ownership of it, even on failure. `comm` may be NULL: no
  * communication. Adds missing entries to the store (zeroed; see kolo_store_init). A training plan
@@ -323,9 +330,12 @@ kolo_status kolo_plan_drain(kolo_plan *plan);
  * rank runs its shards in order, on the plan for their size, and completes the step on the plan
  * that was dealt. */
 
-/* Deals the shards: counts[r] of them, consecutive in rank order, to rank r (without communicator:
- * all to the only one). Needed before the first step, allowed between steps. Collective. */
+/* Deals the shards: counts[p] of them, consecutive, to place p on the axis dp (without
+ * communicator: all to the only one). Needed before the first step, allowed between steps.
+ * Collective. */
 kolo_status kolo_plan_deal(kolo_plan *plan, const int *counts);
+/* Before each pass of a stage: that of shard `shard` of its place, in the order of shards. */
+void kolo_plan_begin_shard(kolo_plan *plan, int shard);
 /* Runs shard `shard` of this rank. `complete`: and the rest of the step, as kolo_plan_run; only for
  * the rank's last shard. */
 kolo_status kolo_plan_run_shard(kolo_plan *plan, int shard, bool complete);

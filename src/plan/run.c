@@ -36,6 +36,15 @@ static void fold(const kolo_plan *p, int bucket) {
     kolo_shard_sum_fold(p->sum, region, b->offset, b->bytes, p->graph->dtype);
 }
 
+/* A part of the gradients is complete in this shard, on a stage of a pipeline. */
+static void fold_part(const kolo_plan *p, const kolo_step *step) {
+    const kolo_value sum = p->graph->nodes[step->node]->out[0];
+    const size_t bytes = kolo_tensor_bytes(&kolo_info(p->graph, sum)->tensor);
+    char *region = kolo_regions_host(p->store->regions, gradients_of(p));
+    const char *data = kolo_plan_pull(p, sum);
+    kolo_shard_sum_fold(p->sum, region, (size_t)(data - region), bytes, p->graph->dtype);
+}
+
 /* The gradients of a bucket are complete in this shard. */
 static void finish_bucket(const kolo_plan *p, int bucket, part run) {
     const kolo_bucket *b = &p->map.buckets[bucket];
@@ -139,6 +148,7 @@ static kolo_status run_step(kolo_plan *p, const kolo_step *step, part run, progr
         enter(p, now, step->phase);
         if (run.empty) kolo_plan_clear_gradient(p, step);
         KOLO_TRY(run_kernel(p, step, &step->calls[2 * p->slot + now->bank]));
+        if (step->folds) fold_part(p, step);
         if (!now->in_flight && !p->store->background) return KOLO_OK;
         enter(p, now, KOLO_PHASE_SYNCHRONIZE);
         return kolo_comm_progress(now->in_flight ? kolo_plan_owner(p)->comm : p->store->background);
@@ -361,6 +371,7 @@ static void run_in_first_lane(const region *r, kolo_step *step) {
 static void run_in_lane(const region *r, kolo_step *step) {
     if (r->run.empty) kolo_plan_clear_gradient(r->plan, step);
     step->kernel->run(&step->calls[2 * r->plan->slot + r->now->bank]);
+    if (step->folds) fold_part(r->plan, step);
 }
 
 static void run_lane(const void *job, int lane, int64_t begin, int64_t end) {
@@ -507,8 +518,12 @@ kolo_status kolo_plan_run_segment(kolo_plan *p, kolo_step_segment segment, bool 
 
 kolo_status kolo_plan_run_shard(kolo_plan *p, int shard, bool complete) {
     KOLO_ASSERT(!complete || !p->adds_to);
-    if (p->sum) kolo_shard_sum_begin(p->sum, shard);
+    kolo_plan_begin_shard(p, shard);
     return run_steps(p, (part){.compute = true, .complete = complete});
+}
+
+void kolo_plan_begin_shard(kolo_plan *p, int shard) {
+    if (p->sum) kolo_shard_sum_begin(p->sum, shard);
 }
 
 kolo_status kolo_plan_hash_shard(kolo_plan *p, int shard, uint64_t *hash) {

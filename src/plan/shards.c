@@ -10,15 +10,18 @@
 
 #include <string.h>
 
-kolo_status kolo_shard_sum_create(int shards, size_t bytes, kolo_comm *comm, kolo_shard_sum **sum) {
-    size_t ranks = comm ? (size_t)kolo_comm_size(comm) : 1;
+kolo_status kolo_shard_sum_create(int shards, size_t bytes, kolo_comm *comm, int places, int place,
+                                  kolo_shard_sum **sum) {
+    const size_t n = (size_t)places, all = (size_t)shards;
     kolo_shard_sum *s = kolo_zalloc(sizeof *s);
     if (!s) return KOLO_NOMEM(sizeof *s);
-    *s = (kolo_shard_sum){.shards = shards, .bytes = bytes, .comm = comm};
-    s->counts = kolo_zalloc(ranks * sizeof *s->counts);
-    if (!s->counts) {
+    *s = (kolo_shard_sum){
+        .shards = shards, .places = places, .place = place, .bytes = bytes, .comm = comm};
+    s->counts = kolo_zalloc(n * sizeof *s->counts);
+    s->before = kolo_zalloc((all + 1) * sizeof *s->before);
+    if (!s->counts || !s->before) {
         kolo_shard_sum_destroy(s);
-        return KOLO_NOMEM(ranks * sizeof *s->counts);
+        return KOLO_NOMEM((n + all) * sizeof *s->counts);
     }
     *sum = s;
     return KOLO_OK;
@@ -28,6 +31,7 @@ void kolo_shard_sum_destroy(kolo_shard_sum *s) {
     if (!s) return;
     if (!s->comm) kolo_pages_unmap(s->kept, (size_t)s->most * s->bytes);
     kolo_free(s->counts);
+    kolo_free(s->before);
     kolo_free(s);
 }
 
@@ -68,29 +72,29 @@ static kolo_status reserve(kolo_shard_sum *s, int most) {
 }
 
 kolo_status kolo_shard_sum_deal(kolo_shard_sum *s, const int *counts) {
-    int ranks = s->comm ? kolo_comm_size(s->comm) : 1;
-    int rank = s->comm ? kolo_comm_rank(s->comm) : 0, dealt = 0;
-    for (int r = 0; r < ranks; r++) {
-        if (r == rank) s->first = dealt;
-        dealt += counts[r];
-        if (r == rank) s->end = dealt;
-        s->counts[r] = (size_t)counts[r];
+    int dealt = 0, most = 0;
+    for (int p = 0; p < s->places; p++) {
+        if (p == s->place) s->first = dealt;
+        dealt += counts[p];
+        if (p == s->place) s->end = dealt;
+        s->counts[p] = (size_t)counts[p];
     }
     if (dealt != s->shards) {
         return KOLO_FAIL(KOLO_ERR_ARG, "the ranks have %d shards of %d", dealt, s->shards);
     }
     s->n_nodes = kolo_tree_range_nodes(s->shards, s->first, s->end, s->nodes);
-    int depth = 0, most = 0;
+    s->before[0] = 0;
     for (int i = s->first; i < s->end - 1; i++) {
-        depth += 1 - count_pairs(s, i);
-        if (depth > most) most = depth;
+        const int kept = s->before[i - s->first] + 1 - count_pairs(s, i);
+        s->before[i + 1 - s->first] = kept;
+        if (kept > most) most = kept;
     }
     return reserve(s, most);
 }
 
 void kolo_shard_sum_begin(kolo_shard_sum *s, int shard) {
     KOLO_ASSERT(shard >= s->first && shard < s->end);
-    s->depth = shard == s->first ? 0 : s->depth - s->pairs + 1;
+    s->depth = s->before[shard - s->first];
     s->pairs = count_pairs(s, shard);
     s->shard = shard;
 }
@@ -106,12 +110,15 @@ void kolo_shard_sum_fold(const kolo_shard_sum *s, char *region, size_t offset, s
     memcpy(s->kept + (size_t)(s->depth - s->pairs) * s->bytes + offset, value, bytes);
 }
 
+char *kolo_shard_sum_node(const kolo_shard_sum *s, int i, char *region) {
+    return i == s->n_nodes - 1 ? region : s->kept + (size_t)i * s->bytes;
+}
+
 void kolo_shard_sum_request(const kolo_shard_sum *s, char *region, size_t offset,
                             kolo_request_opts *opts, kolo_part *parts) {
     for (int i = 0; i < s->n_nodes; i++) {
-        bool last = i == s->n_nodes - 1;
-        char *value = last ? region : s->kept + (size_t)i * s->bytes;
-        parts[i] = (kolo_part){s->nodes[i], value + offset, opts->count};
+        char *value = kolo_shard_sum_node(s, i, region) + offset;
+        parts[i] = (kolo_part){s->nodes[i], value, opts->count};
     }
     opts->shards = s->shards;
     opts->counts = s->counts;

@@ -107,6 +107,37 @@ static kolo_status mark_shared(kolo_plan *p) {
 }
 
 /* Whether a node computes nothing: this rank has an empty range of a parameter. */
+/* Which kernels complete a part of the gradients of a logical shard: on a stage of a pipeline,
+ * whose passes of one shard run at different times. POSTs complete whole buckets. */
+static kolo_status mark_folds(kolo_plan *p, int32_t *step_of) {
+    const kolo_graph *g = p->graph;
+    for (int i = 0; i < p->n_steps; i++) step_of[p->steps[i].node] = i;
+    for (int i = 0; i < p->n_steps; i++) {
+        const kolo_node *post = g->nodes[p->steps[i].node];
+        if (post->op->comm != KOLO_OP_POST || !post->attr[KOLO_COMM_OF_SAMPLES].i) continue;
+        for (int k = 0; k < post->n_in; k++) {
+            const int32_t made = kolo_info(g, post->in[k])->producer;
+            if (made < 0 || g->nodes[made]->op != &kolo_op_accumulate) {
+                return KOLO_FAIL(KOLO_ERR_UNSUPPORTED,
+                                 "stage %d of the pipeline sums what several of its passes "
+                                 "compute, which cannot be summed over logical shards: omit "
+                                 "--reproducible, or use other stages",
+                                 g->stage);
+            }
+            p->steps[step_of[made]].folds = true;
+        }
+    }
+    return KOLO_OK;
+}
+
+static kolo_status find_folds(kolo_plan *p) {
+    const size_t bytes = ((size_t)p->graph->n_nodes + 1) * sizeof(int32_t);
+    int32_t *step_of = kolo_zalloc(bytes);
+    kolo_status status = step_of ? mark_folds(p, step_of) : KOLO_NOMEM(bytes);
+    kolo_free(step_of);
+    return status;
+}
+
 static bool is_empty(const kolo_graph *g, const kolo_node *n) {
     return kolo_shape_count(&kolo_info(g, n->out[0])->tensor.shape) == 0;
 }
@@ -149,5 +180,6 @@ kolo_status kolo_plan_add_steps(kolo_plan *p, const kolo_plan_opts *opts,
     if (!once) return KOLO_NOMEM(g->n_nodes);
     mark_once_per_step(p, once);
     kolo_free(once);
+    if (opts->shards > 0 && kolo_mesh_stages(&opts->mesh) > 1) KOLO_TRY(find_folds(p));
     return mark_shared(p);
 }

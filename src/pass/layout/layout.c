@@ -15,6 +15,9 @@
  * regions. The search tries each family for all components together, then improves one component at
  * a time.
  *
+ * A stage of a pipeline takes the layouts of the whole model where its results must have the bits
+ * of one worker (whole.c).
+ *
  * Where a layout has to change (in a detour, before a view, at an output, for weights that a kernel
  * cannot take as they are) the pass inserts a reorder node, one for each value and layout, and
  * removes those that change nothing (reorders.c). */
@@ -50,12 +53,14 @@ kolo_status kolo_pass_layout(kolo_graph *g, const kolo_layout_opts *opts) {
         KOLO_TRY_GOTO(kolo_layout_parse(family_names[f], &l.families[f]), done);
     }
     KOLO_TRY_GOTO(kolo_layout_find_components(&l, opts->fixed, opts->fixed_arg), done);
+    if (opts->whole) kolo_layout_take_whole(&l, opts->whole);
     if (opts->decider) {
         KOLO_TRY_GOTO(kolo_layout_decide(&l, opts->decider), done);
     } else {
         KOLO_TRY_GOTO(kolo_layout_search(&l), done);
     }
     status = kolo_layout_apply(&l);
+    if (status == KOLO_OK && opts->whole) status = kolo_layout_check_whole(g, opts->whole);
 done:
     kolo_arena_fini(&l.arena);
     return status;

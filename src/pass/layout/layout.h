@@ -90,6 +90,13 @@ static inline bool is_image(layouter *l, const kolo_node *n, int k) {
 /* Groups the values into components; `fixed` as in kolo_pass_layout. */
 kolo_status kolo_layout_find_components(layouter *l, kolo_fixed_layout fixed, void *arg);
 
+/* ---- whole models ---- */
+
+/* Fixes the layouts of the values of a whole model that this graph has. */
+void kolo_layout_take_whole(layouter *l, const kolo_whole_layouts *whole);
+/* UNSUPPORTED: a node computes what none of the whole model does. */
+kolo_status kolo_layout_check_whole(const kolo_graph *g, const kolo_whole_layouts *whole);
+
 /* ---- search ---- */
 
 /* Chooses the layout of every component and the detours of the nodes. */

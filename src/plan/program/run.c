@@ -71,7 +71,7 @@ kolo_status kolo_program_run_stage(const kolo_program_job *job) {
         }
         plan->slot = i % s->slots[0]; /* of the first chunk, for the update */
     }
-    return kolo_crossings_tie(job->plans[0]);
+    return job->plans[0]->sum ? KOLO_OK : kolo_crossings_tie(job->plans[0]);
 }
 
 /* The inputs, which are set in the first slot, in that of each chunk. */

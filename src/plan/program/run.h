@@ -17,7 +17,8 @@ typedef struct kolo_program_job {
  * each set of the others. Collective; the errors of kolo_mesh_comms_get. */
 kolo_status kolo_program_make_groups(kolo_mesh_comms *groups, const kolo_mesh *mesh);
 /* Runs the micro-batches of a step up to their accumulated gradients; kolo_plan_complete does the
- * rest. Blocks; PEER, TIMEOUT, NOMEM. */
+ * rest. With logical shards, each a micro-batch, kolo_crossings_tie comes before that. Blocks;
+ * PEER, TIMEOUT, NOMEM. */
 kolo_status kolo_program_run_stage(const kolo_program_job *job);
 /* Runs a plan of evaluation, whose inputs are set. Blocks; PEER, TIMEOUT. */
 kolo_status kolo_program_evaluate(kolo_plan *plan);

@@ -141,9 +141,9 @@ kolo_status kolo_session_evaluate_all(kolo_session *session, kolo_comm *comm,
         .threads = kolo_session_loader_threads(session, comm),
     };
     if (kolo_session_is_reproducible(session)) { /* the same batches for any number of ranks */
-        loader_opts.shards = size_of(comm);
-        loader_opts.first_shard = rank_of(comm);
-        loader_opts.end_shard = rank_of(comm) + 1;
+        loader_opts.shards = world;
+        loader_opts.first_shard = rank;
+        loader_opts.end_shard = rank + 1;
     }
     total t = {0};
     kolo_loader *loader = NULL;

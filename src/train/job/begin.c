@@ -18,10 +18,11 @@
 
 enum { LOADER_SLOTS = 4, MOST_STEPS = 256 /* between two exchanges of their times */ };
 
-/* Lets the loader read this rank's shards. */
+/* Lets the loader read the shards of this rank's place. */
 void kolo_job_add_shards(const kolo_job *j, kolo_loader_opts *opts) {
     opts->shards = (int)j->setup.opts.reproducible;
-    kolo_session_shards(j->session, j->rank, &opts->first_shard, &opts->end_shard);
+    kolo_session_shards(j->session, kolo_session_data_rank(j->session), &opts->first_shard,
+                        &opts->end_shard);
 }
 
 static kolo_loader_opts loader_opts(const kolo_job *j) {
@@ -347,8 +348,8 @@ kolo_status kolo_job_create_session(kolo_job *j) {
     KOLO_TRY(kolo_session_check_memory(j->session, j->comm, j->copied_bytes));
     const int zero = j->setup.opts.zero;
     if (j->setup.opts.reproducible > 0)
-        KOLO_TRY(kolo_agree_kernels(j->comm, kolo_session_plan(j->session),
-                                    kolo_session_config_of(j->session)->plan.share || zero > 0));
+        KOLO_TRY(kolo_session_agree_kernels(
+            j->session, kolo_session_config_of(j->session)->plan.share || zero > 0));
     kolo_status recorded = KOLO_OK;
     if (j->files) recorded = kolo_tuning_record(&j->setup, j->setup.opts.out_dir);
     KOLO_TRY(kolo_agree(j->comm, recorded));

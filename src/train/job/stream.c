@@ -141,7 +141,7 @@ static void take_share(kolo_job *j, struct kolo_job_stream *s) {
                                      .global_batch = j->setup.global_batch};
     const int shards = (int)j->setup.opts.reproducible;
     int first, end;
-    kolo_session_shards(j->session, j->rank, &first, &end);
+    kolo_session_shards(j->session, kolo_session_data_rank(j->session), &first, &end);
     const kolo_share share = shards > 0
                                  ? kolo_sampler_shards(&order, 0, shards, first, end)
                                  : kolo_sampler_share(&order, 0, kolo_session_data_rank(j->session),

@@ -89,7 +89,7 @@ struct kolo_session {
     int64_t rollbacks;            /* of the store's steps, and not counted in `steps` any more */
     int order;                    /* version of the order of samples, for loaders */
     int first_shard, end_shard;   /* of this rank */
-    int *counts;                  /* of shards, by rank; NULL: none */
+    int *counts;                  /* of shards, by place on dp; NULL: none */
     kolo_batch audited;           /* by this rank in the next step; global_count 0: none */
     kolo_label_rule rule;         /* the labels that count */
     kolo_plan_times times;        /* of the latest step, with the copies of its inputs */

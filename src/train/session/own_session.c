@@ -208,7 +208,7 @@ static bool copy_exchanges(kolo_session *s) {
 static kolo_status start(kolo_session *s, const kolo_setup *setup, const kolo_train_opts *job) {
     KOLO_TRY(kolo_session_check_memory(s, s->comm, 0));
     if (s->opts.shards > 0 && !s->opts.evaluate_only) {
-        KOLO_TRY(kolo_agree_kernels(s->comm, kolo_session_plan(s), job->zero > 0));
+        KOLO_TRY(kolo_session_agree_kernels(s, job->zero > 0));
     }
     int64_t end = kolo_lr_has_end(setup->opts.schedule) ? setup->opts.steps : INT64_MAX;
     s->schedule = kolo_lr_make(&setup->opts, setup->global_batch, 1, end);

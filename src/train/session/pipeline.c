@@ -1,5 +1,6 @@
 /* Sessions of a pipeline: each rank has the plans of its stage and executes its part of a program.
  */
+#include "plan/crossings.h"
 #include "plan/program/run.h"
 #include "train/session/internal.h"
 
@@ -12,7 +13,7 @@ typedef struct staged_step {
     const kolo_step_scalars *x;
     const cached **plans; /* by micro-batch */
     kolo_plan **compiled; /* the same */
-    int64_t n;            /* micro-batches */
+    int64_t n;            /* micro-batches, or logical shards of this place that have samples */
 } staged_step;
 
 static void prepare(void *arg, int i, bool forward) {
@@ -74,14 +75,73 @@ static kolo_status run(staged_step *t, const cached *finish) {
     return full == t->n ? kolo_session_complete_step(finish, t->x) : KOLO_OK;
 }
 
+/* ---- logical shards ---- */
+
+static void prepare_shard(void *arg, int i, bool forward) {
+    const staged_step *t = arg;
+    const kolo_session *s = t->s;
+    const int k = s->first_shard + i;
+    const int64_t count = kolo_session_shard_count(s, t->batch->global_count, k);
+    const kolo_batch shard = kolo_batch_part(t->batch, k * s->opts.batch - t->batch->first, count);
+    if (forward) kolo_session_feed(s, t->plans[i], &shard);
+    kolo_session_set_scalars(t->plans[i], &shard, t->x, t->batch->global_count, true, k == 0);
+    kolo_plan_begin_shard(t->compiled[i], k);
+}
+
+/* All stages compile the plan of the shard that is not full: also where it is on another place. */
+static kolo_status find_shard_plans(staged_step *t, const cached *finish) {
+    const int64_t size = t->s->opts.batch, rest = t->batch->global_count % size;
+    const cached *shorter = finish;
+    if (rest > 0) KOLO_TRY(kolo_session_get_plan(t->s, ADD, rest, rest, &shorter));
+    for (int64_t i = 0; i < t->n; i++) {
+        const int k = t->s->first_shard + (int)i;
+        const bool full = kolo_session_shard_count(t->s, t->batch->global_count, k) == size;
+        t->plans[i] = full ? finish : shorter;
+        t->compiled[i] = t->plans[i]->plan;
+    }
+    return KOLO_OK;
+}
+
+/* The shards that have samples, then zeros for the others, and the update. */
+static kolo_status run_shards(staged_step *t, const cached *finish) {
+    KOLO_TRY(find_shard_plans(t, finish));
+    if (t->n > 0) {
+        KOLO_TRY(kolo_session_find_program(t->s, t->n));
+        const kolo_program_job job = {.program = t->s->program,
+                                      .stage = kolo_session_stage(t->s),
+                                      .plans = t->compiled,
+                                      .prepare = prepare_shard,
+                                      .arg = t};
+        KOLO_TRY(kolo_program_run_stage(&job));
+    }
+    for (int k = t->s->first_shard + (int)t->n; k < t->s->end_shard; k++) {
+        kolo_plan_skip_shard(finish->plan, k);
+    }
+    KOLO_TRY(kolo_crossings_tie(finish->plan));
+    return kolo_session_complete_step(finish, t->x);
+}
+
+static int64_t count_shards(const kolo_session *s, const kolo_batch *batch) {
+    int64_t n = 0;
+    for (int k = s->first_shard; k < s->end_shard; k++) {
+        n += kolo_session_shard_count(s, batch->global_count, k) > 0;
+    }
+    return n;
+}
+
+/* ---- the step ---- */
+
 kolo_status kolo_session_run_stage(kolo_session *s, const kolo_batch *batch,
                                    const kolo_step_scalars *x, const cached *finish) {
-    staged_step t = {.s = s, .batch = batch, .x = x, .n = micro_batches(s, batch->global_count)};
+    const bool shards = s->opts.shards > 0;
+    staged_step t = {.s = s, .batch = batch, .x = x};
+    t.n = shards ? count_shards(s, batch) : micro_batches(s, batch->global_count);
     kolo_arena arena = {0};
-    t.plans = kolo_arena_alloc(&arena, (size_t)t.n * sizeof(cached *));
-    t.compiled = kolo_arena_alloc(&arena, (size_t)t.n * sizeof(kolo_plan *));
-    kolo_status status =
-        t.plans && t.compiled ? run(&t, finish) : KOLO_NOMEM((size_t)t.n * sizeof(cached *));
+    const size_t most = (size_t)t.n + 1;
+    t.plans = kolo_arena_alloc(&arena, most * sizeof(cached *));
+    t.compiled = kolo_arena_alloc(&arena, most * sizeof(kolo_plan *));
+    kolo_status status = t.plans && t.compiled ? KOLO_OK : KOLO_NOMEM(most * sizeof(cached *));
+    if (status == KOLO_OK) status = shards ? run_shards(&t, finish) : run(&t, finish);
     kolo_arena_fini(&arena);
     return status;
 }

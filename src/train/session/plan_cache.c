@@ -210,11 +210,15 @@ static kolo_status check_parameters(const kolo_session *s, const kolo_graph *g) 
     return KOLO_OK;
 }
 
-/* The graph of a plan. That of the first plan states what the session needs. */
-static kolo_status build_graph(kolo_session *s, const cached *c, kolo_graph **graph) {
+static kolo_status build(const kolo_session *s, const cached *c, kolo_graph **graph) {
     kolo_session_config config = s->opts;
     config.mixes &= is_of_steps(c);
-    KOLO_TRY(kolo_session_build(&config, kolo_max_i64(c->local, 1), graph));
+    return kolo_session_build(&config, kolo_max_i64(c->local, 1), graph);
+}
+
+/* The graph of a plan. That of the first plan states what the session needs. */
+static kolo_status build_graph(kolo_session *s, const cached *c, kolo_graph **graph) {
+    KOLO_TRY(build(s, c, graph));
     const bool first = s->n_plans == 0;
     kolo_status status = check_parameters(s, *graph);
     if (status == KOLO_OK && first) status = find_inputs(s, *graph);
@@ -257,7 +261,8 @@ static kolo_status choose_stage(kolo_session *s, kolo_plan_opts *opts) {
     if (kolo_session_stages(s) == 1) return KOLO_OK;
     opts->parts = kolo_session_parts(s);
     if (!opts->train) return KOLO_OK;
-    KOLO_TRY(kolo_session_find_program(s, opts->micro_batches));
+    const int64_t shards = kolo_max_i64(s->end_shard - s->first_shard, 1);
+    KOLO_TRY(kolo_session_find_program(s, opts->shards ? shards : opts->micro_batches));
     opts->slots = s->program->stage[kolo_session_stage(s)].slots;
     opts->splits = s->program->schedule->splits;
     return KOLO_OK;
@@ -271,9 +276,23 @@ static bool is_collective(const kolo_session *s, const cached *c) {
     return evaluates_together(s);
 }
 
+/* Stages of a reproducible session have the kernels that one worker has for their parts of the
+ * model. */
+static kolo_status find_whole(const kolo_session *s, const cached *c, kolo_plan_opts *opts,
+                              kolo_whole_layouts *whole) {
+    kolo_graph *graph;
+    const bool plain = opts->kernels == KOLO_KERNELS_REF; /* all is */
+    if (plain || s->opts.shards == 0 || kolo_session_stages(s) == 1) return KOLO_OK;
+    KOLO_TRY(build(s, c, &graph));
+    const kolo_status status = kolo_plan_find_whole(graph, opts, s->store, data_rank(s), whole);
+    kolo_graph_destroy(graph);
+    opts->whole = whole;
+    return status;
+}
+
 /* The graph of a plan, and what it is compiled with. */
 static kolo_status prepare(kolo_session *s, const cached *c, kolo_graph **graph,
-                           kolo_plan_opts *opts) {
+                           kolo_plan_opts *opts, kolo_whole_layouts *whole) {
     KOLO_TRY(build_graph(s, c, graph));
     *opts = s->opts.plan;
     opts->train = is_of_steps(c);
@@ -287,7 +306,8 @@ static kolo_status prepare(kolo_session *s, const cached *c, kolo_graph **graph,
     if (c->purpose == ADD) {
         opts->adds_to = kolo_session_find_plan(s, FINISH, finished_by(s, c->key))->plan;
     }
-    const kolo_status status = choose_stage(s, opts);
+    kolo_status status = choose_stage(s, opts);
+    if (status == KOLO_OK) status = find_whole(s, c, opts, whole);
     if (status != KOLO_OK) kolo_graph_destroy(*graph);
     return status;
 }
@@ -302,12 +322,15 @@ kolo_status kolo_session_refuse_together(void *session, kolo_status status) {
 static kolo_status compile(kolo_session *s, cached *c) {
     kolo_graph *graph;
     kolo_plan_opts opts;
+    kolo_whole_layouts whole = {0};
     const bool together = is_collective(s, c);
-    const kolo_status status = prepare(s, c, &graph, &opts);
+    kolo_status status = prepare(s, c, &graph, &opts, &whole);
     if (status != KOLO_OK) return together ? kolo_session_refuse_together(s, status) : status;
     opts.agree = together ? kolo_session_refuse_together : NULL;
     opts.agree_arg = s;
-    return kolo_plan_compile(graph, &opts, s->store, together ? s->comm : NULL, &c->plan);
+    status = kolo_plan_compile(graph, &opts, s->store, together ? s->comm : NULL, &c->plan);
+    kolo_whole_layouts_fini(&whole);
+    return status;
 }
 
 static void destroy_cached(cached *c) {

@@ -62,7 +62,7 @@ kolo_status kolo_session_prepare_shard(kolo_session *s, const kolo_batch *batch,
 
 int kolo_session_shard_rounds(const kolo_session *s, int rank) {
     int most = 0;
-    for (int r = 0; r < ranks_of(s) && gathers_parameters(s); r++) {
+    for (int r = 0; r < data_ranks(s) && gathers_parameters(s); r++) {
         most = s->counts[r] > most ? s->counts[r] : most;
     }
     return gathers_parameters(s) ? most : s->counts[rank];

@@ -12,18 +12,29 @@
 
 #include <string.h>
 
+/* The shards of each place on dp, as they are given or equal ones. */
+static kolo_status count_shards(kolo_session *s) {
+    const size_t bytes = (size_t)data_ranks(s) * sizeof *s->counts;
+    if (s->counts) return KOLO_OK; /* dealt before */
+    s->counts = kolo_alloc(bytes);
+    if (!s->counts) return KOLO_NOMEM(bytes);
+    if (s->opts.counts) {
+        memcpy(s->counts, s->opts.counts, bytes);
+    } else {
+        kolo_deal_shards(s->opts.shards, data_ranks(s), NULL, s->counts);
+    }
+    kolo_session_shards(s, data_rank(s), &s->first_shard, &s->end_shard);
+    return KOLO_OK;
+}
+
 static kolo_status compile_shards(kolo_session *s) {
     const cached *unused;
+    KOLO_TRY(count_shards(s));
+    KOLO_TRY(kolo_session_cut_stages(s, s->opts.global_batch));
     KOLO_TRY(kolo_session_get_plan(s, FINISH, s->opts.batch, s->opts.batch, &unused));
     int64_t rest = s->opts.short_shard; /* now: an error should not end the first epoch */
     if (rest > 0) KOLO_TRY(kolo_session_get_plan(s, ADD, rest, rest, &unused));
-    if (s->opts.counts) return kolo_session_deal(s, s->opts.counts);
-    int *counts = kolo_alloc((size_t)ranks_of(s) * sizeof *counts);
-    if (!counts) return KOLO_NOMEM((size_t)ranks_of(s) * sizeof *counts);
-    kolo_deal_shards(s->opts.shards, (int)ranks_of(s), NULL, counts);
-    kolo_status status = kolo_session_deal(s, counts);
-    kolo_free(counts);
-    return status;
+    return kolo_plan_deal(kolo_session_plan(s), s->counts);
 }
 
 /* The samples that the ranks which make a step together have of `global`. */
@@ -389,12 +400,9 @@ int64_t kolo_session_parameters(const kolo_session *s) {
 }
 
 kolo_status kolo_session_deal(kolo_session *s, const int *counts) {
-    size_t bytes = (size_t)ranks_of(s) * sizeof *counts;
     KOLO_TRY(kolo_plan_deal(kolo_session_find_plan(s, FINISH, s->opts.batch)->plan, counts));
-    if (!s->counts) s->counts = kolo_alloc(bytes);
-    if (!s->counts) return KOLO_NOMEM(bytes);
-    memcpy(s->counts, counts, bytes);
-    kolo_session_shards(s, (int)rank_of(s), &s->first_shard, &s->end_shard);
+    memcpy(s->counts, counts, (size_t)data_ranks(s) * sizeof *counts);
+    kolo_session_shards(s, data_rank(s), &s->first_shard, &s->end_shard);
     return KOLO_OK;
 }
 
@@ -428,11 +436,11 @@ kolo_status kolo_session_check_together(const kolo_session *s) {
 
 bool kolo_session_is_reproducible(const kolo_session *s) { return s->opts.shards > 0; }
 
-void kolo_session_shards(const kolo_session *s, int rank, int *first, int *end) {
+void kolo_session_shards(const kolo_session *s, int place, int *first, int *end) {
     *first = *end = 0;
-    for (int r = 0; s->counts && r <= rank; r++) {
+    for (int p = 0; s->counts && p <= place; p++) {
         *first = *end;
-        *end += s->counts[r];
+        *end += s->counts[p];
     }
 }
 

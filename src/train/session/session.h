@@ -58,7 +58,7 @@ typedef struct kolo_session_config {
     int64_t accumulate;   /* micro-batches of a full step; default 1 */
     int64_t global_batch; /* samples of a step over all ranks; default batch x accumulate x ranks */
     int shards;           /* logical shards of a reproducible step; 0: none */
-    const int *counts;    /* of shards, by rank; copied; NULL: equal ones */
+    const int *counts;    /* of shards, by place on dp; copied; NULL: equal ones */
     int64_t short_shard;  /* samples of the shorter shard of the last batch; 0: there is none */
     const struct kolo_program_schedule *schedule; /* of the stages of a pipeline; NULL: 1f1b */
     int chunks;                                   /* parts of the model on a stage; 0: one */
@@ -156,7 +156,7 @@ void kolo_session_describe_buckets(const kolo_session *session, kolo_text *text)
 const kolo_plan_times *kolo_session_times(const kolo_session *session);
 /* How long this rank computed in the latest step with shards, without waits for others. */
 int64_t kolo_session_busy_ns(const kolo_session *session);
-/* Deals the shards anew: counts[rank]. Between steps. Collective. ARG: other ranks have other
+/* Deals the shards anew: counts[place]. Between steps. Collective. ARG: other ranks have other
  * counts, or not all shards. */
 kolo_status kolo_session_deal(kolo_session *session, const int *counts);
 /* The shares of the samples of a batch, and which this rank has. Ranks that differ on the other
@@ -170,8 +170,8 @@ int kolo_session_loader_threads(const kolo_session *session, const kolo_comm *co
 bool kolo_session_counts(const kolo_session *session);
 /* Whether the steps have logical shards. */
 bool kolo_session_is_reproducible(const kolo_session *session);
-/* The shards of a rank, [*first, *end); none without logical shards. */
-void kolo_session_shards(const kolo_session *session, int rank, int *first, int *end);
+/* The shards of a place on dp, [*first, *end); none without logical shards. */
+void kolo_session_shards(const kolo_session *session, int place, int *first, int *end);
 /* Makes the next step an audited one: the gradient of each shard is computed by two ranks and
  * compared before it is summed. `other` is the batch of the shards of the next rank (after the
  * last: rank 0), valid until the step is done. All ranks must call it for the same step. The step

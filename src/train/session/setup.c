@@ -247,7 +247,7 @@ static kolo_status deal_shards(kolo_setup *s, int workers) {
     kolo_status status = KOLO_OK;
     if (!s->counts || !weights) status = KOLO_NOMEM((size_t)workers * sizeof *weights);
     s->measured = text && strcmp(text, KOLO_WEIGHTS_MEASURED) == 0;
-    bool given = text && !s->measured;
+    bool given = text && !s->measured && kolo_mesh_stages(&s->mesh) <= 1; /* else of stages */
     if (status == KOLO_OK && given) status = kolo_weights_parse(text, workers, weights);
     if (status == KOLO_OK) {
         kolo_deal_shards((int)s->opts.reproducible, workers, given ? weights : NULL, s->counts);
@@ -417,7 +417,7 @@ static kolo_status open_steps(kolo_setup *s, const kolo_train_opts *given, int w
     }
     const bool served = s->opts.sync != KOLO_SYNC_ALLREDUCE;
     compute_batches(s);
-    KOLO_TRY(deal_shards(s, workers));
+    KOLO_TRY(deal_shards(s, s->workers));
     KOLO_TRY(weigh_stages(s, workers));
     s->session = (kolo_session_config){
         .batch = s->opts.batch,

@@ -21,7 +21,7 @@ typedef struct kolo_setup {
     size_t *bucket_sizes; /* given; NULL: none */
     int64_t global_batch;
     double *speeds;      /* of the workers of a pipeline, by rank; NULL: equal */
-    int *counts;         /* of logical shards, by rank; NULL: none */
+    int *counts;         /* of logical shards, by place on dp; NULL: none */
     bool measured;       /* they follow the measured speeds of the ranks */
     kolo_sums zero;      /* of the outputs that the model reports */
     bool normalizes;     /* the model has batch normalization */

@@ -4,6 +4,7 @@
 #include "graph/ops/ops.h"
 #include "kolo/parameters.h"
 #include "pass/partition/rules.h"
+#include "pass/pass.h"
 #include "train/session/buckets.h"
 #include "train/session/compression.h"
 #include "train/session/setup_parts.h"
@@ -38,7 +39,8 @@ static kolo_status check_model_axes(const kolo_train_opts *o, const kolo_mesh *m
         const char *option;
     } others[] = {
         {o->zero > 1, "--zero above 1"},
-        {o->reproducible > 0, "--reproducible"},
+        {o->reproducible > 0 && kolo_mesh_divides_layers(mesh), "--reproducible"},
+        {o->audit > 0, "--audit"},
         {o->sparse_embedding && kolo_mesh_stages(mesh) > 1, "--sparse-embedding"},
         {o->consistency && strcmp(o->consistency, "bsp") != 0, "--consistency"},
         {o->compress && strcmp(o->compress, "none") != 0, "--compress"},

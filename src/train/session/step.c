@@ -22,6 +22,7 @@ static kolo_status run_shards(kolo_session *s, const kolo_batch *batch, const ko
     const int rounds = kolo_session_shard_rounds(s, rank_of(s));
     bool complete = false;
     KOLO_TRY(kolo_session_get_plan(s, FINISH, size, size, finish));
+    if (kolo_session_stages(s) > 1) return kolo_session_run_stage(s, batch, x, *finish);
     for (int i = 0; i < rounds; i++) {
         const cached *c;
         const int k = s->first_shard + i;

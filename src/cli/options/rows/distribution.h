@@ -141,14 +141,14 @@
     {.name = "reproducible", .type = KOLO_OPTION_INT, .metavar = "L", .min = 1, .max = 1 << 16,
      .commands = CMD_TRAIN | CMD_BENCH_TRAIN, .unset = "sums over the workers",
      .help = "divide the global batch into L logical shards and sum over these: all results are "
-             "then bitwise equal for any number of workers, with the same threads and kind of "
-             "processor. Batch normalization uses the samples of a shard. Implies --threads 1 "
+             "then bitwise equal for any number of workers and of stages of a pipeline, with the "
+             "same threads and kind of processor. Batch normalization uses the samples of a shard. Implies --threads 1 "
              "unless given"},
     {.name = "worker-weights", .type = KOLO_OPTION_TEXT, .metavar = "X,...|measured",
      .commands = CMD_TRAIN | CMD_BENCH_TRAIN | CMD_DUMP, .unset = "equal shares",
      .help = "relative speeds of the workers, in the order of ranks; with --reproducible each runs "
              "logical shards in proportion, which changes no result (measured: during the run); the "
-             "stages of a pipeline get layers in proportion"},
+             "stages of a pipeline get layers in proportion instead"},
     {.name = "accumulate", .type = KOLO_OPTION_INT, .metavar = "N", .preset = "1", .min = 1,
      .max = 1 << 20, .commands = STEPS | CMD_DUMP,
      .help = "micro-batches per step; their gradients are accumulated before the update"},
