@@ -76,7 +76,7 @@ typedef struct kolo_value_info {
     uint64_t holders; /* PARAM, STATE: the stages that have it, a bit each; 0: all ranks */
     kolo_crossing crossing; /* INPUT: received */
     /* PARAM that an earlier stage has too: the message that its gradient answers in each
-     * micro-batch. No number: the stages add up their sums once per step. */
+     * micro-batch. Number 0: the stages add up their sums once per step. */
     kolo_crossing tied;
     /* STATE of which each rank has a version of its own: their number, and which is this rank's.
      * `whole` has all of them, one behind the other. 0: not such a state. */
@@ -151,7 +151,7 @@ static inline bool kolo_is_held_first(const kolo_graph *g, const kolo_value_info
     return kolo_is_held(g, leaf) && (leaf->holders & ((UINT64_C(1) << g->stage) - 1)) == 0;
 }
 
-/* The message to which the gradient of a leaf answers; no number: none. */
+/* The message to which the gradient of a leaf answers; number 0: none. */
 static inline const kolo_crossing *kolo_answered(const kolo_value_info *leaf) {
     return leaf->kind == KOLO_VALUE_PARAM ? &leaf->tied : &leaf->crossing;
 }

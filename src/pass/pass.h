@@ -185,7 +185,7 @@ typedef struct kolo_decider {
     void *arg;
 } kolo_decider;
 
-/* The layouts of a whole model, and the nodes that compute it (layout/whole.c). */
+/* The layouts of a whole model, and the nodes that compute it. */
 typedef struct kolo_whole_layouts {
     int32_t n_values;
     bool *known;          /* by value: a node has it */
@@ -434,6 +434,8 @@ typedef struct kolo_pipeline_opts {
  * would choose them that has place `place` on the axis dp. The errors of kolo_pipeline_run. */
 kolo_status kolo_whole_layouts_find(kolo_graph *g, const kolo_pipeline_opts *opts, int place,
                                     kolo_whole_layouts *whole);
+/* Lists them in a graph that the passes have run on. NOMEM. */
+kolo_status kolo_whole_layouts_take(const kolo_graph *g, kolo_whole_layouts *whole);
 void kolo_whole_layouts_fini(kolo_whole_layouts *whole);
 
 /* The output that holds the gradient of parameter `id`, with keep_gradients. */

@@ -4,7 +4,6 @@
  * values, and compares what its nodes compute with the nodes of the whole. */
 #include "base/rng.h"
 #include "graph/ops/ops.h"
-#include "kernel/select/cache.h"
 #include "pass/layout/layout.h"
 
 #include <stdlib.h>
@@ -64,7 +63,7 @@ static kolo_status take_images(const kolo_graph *g, kolo_whole_layouts *w) {
     return KOLO_OK;
 }
 
-static kolo_status take(const kolo_graph *g, kolo_whole_layouts *w) {
+kolo_status kolo_whole_layouts_take(const kolo_graph *g, kolo_whole_layouts *w) {
     const size_t values = (size_t)g->n_values + 1, hashes = (size_t)g->n_nodes + values;
     w->n_values = g->n_values;
     w->layouts = kolo_arena_alloc(&w->arena, values * sizeof *w->layouts);
@@ -85,32 +84,6 @@ static kolo_status take(const kolo_graph *g, kolo_whole_layouts *w) {
     return KOLO_OK;
 }
 
-kolo_status kolo_whole_layouts_find(kolo_graph *g, const kolo_pipeline_opts *opts, int place,
-                                    kolo_whole_layouts *w) {
-    kolo_selections selections = {0};
-    kolo_pipeline_opts o = *opts;
-    o.mesh.axes[kolo_mesh_find(&o.mesh, "pp")].size = 1;
-    o.rank = place;
-    o.parts = (kolo_parts){0};
-    o.splits = false;
-    o.share = false;
-    o.zero = 0;
-    o.no_chains = true; /* nodes stay what the pass layout has chosen for */
-    o.lanes = KOLO_LANES_OFF;
-    o.selections = &selections;
-    *w = (kolo_whole_layouts){0};
-    kolo_status status = kolo_pipeline_run(g, &o);
-    if (status == KOLO_OK) status = take(g, w);
-    if (status != KOLO_OK) kolo_whole_layouts_fini(w);
-    kolo_selections_fini(&selections);
-    return status;
-}
-
-void kolo_whole_layouts_fini(kolo_whole_layouts *w) {
-    kolo_arena_fini(&w->arena);
-    *w = (kolo_whole_layouts){0};
-}
-
 /* Gives v the layout of value `as` of the whole model. */
 static void fix(layouter *l, const kolo_whole_layouts *w, kolo_value v, int32_t as) {
     component *c = component_of(l, v);
@@ -123,7 +96,7 @@ static bool has(const kolo_whole_layouts *w, uint64_t hash) {
     return bsearch(&hash, w->work, w->n_work, sizeof hash, by_value) != NULL;
 }
 
-/* A value of the backward pass has no number of its own: it takes the layout that all images of its
+/* Values of the backward pass differ in their numbers: each takes the layout that all images of its
  * shape have in the whole model, if it is one. */
 static void fix_by_shape(layouter *l, const kolo_whole_layouts *w, kolo_value v) {
     kolo_tensor t = *tensor_of(l, v);
