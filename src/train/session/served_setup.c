@@ -306,7 +306,7 @@ static size_t bytes_of_rank(const kolo_served *d, const kolo_parameters_opts *p,
                             const kolo_served_opts *o, bool works) {
     const int owners = d->division.owners;
     const int index = kolo_comm_rank(o->world) - (kolo_comm_size(o->world) - owners);
-    size_t numbers = works ? d->values + d->gradient + d->state : 0, bytes = 0;
+    size_t numbers = d->values + d->gradient + (works ? d->state : 0), bytes = 0;
     if (works && d->every > 0) numbers += 2 * d->values;
     if (d->packs) numbers += d->gradient;
     for (int i = 0; i < kolo_division_parts(&d->division) && d->packs; i++) {

@@ -74,7 +74,8 @@ static void train_limited(const kolo_train_opts *opts, int64_t bytes, train_outc
 }
 
 /* All ranks of a machine are checked together. A server has two copies of the parameters, the state
- * and the gradient, one in its plan; a worker has one of each to exchange. */
+ * and the gradient, one in its plan; a worker has one of each to exchange,
+ * and each rank has registered memory for parameters and gradient. */
 static void memory_of_servers_is_checked(void **state) {
     static train_outcome o[3];
     kolo_train_opts opts = served_opts(KOLO_SYNC_PS, 1);
@@ -84,7 +85,8 @@ static void memory_of_servers_is_checked(void **state) {
         .kind = KOLO_OPTIMIZER_SGD, .momentum = 0.9, .clip = 1}; /* the server owns everything */
     const kolo_train_result r = train_well(3, &opts);
     const kolo_train_memory *m = &r.memory;
-    const int64_t served = 2 * (3 + 3) * r.parameters * (int64_t)sizeof(float), slack = 1 << 16;
+    const int64_t served = (2 * (3 + 3) + 2) * r.parameters * (int64_t)sizeof(float),
+                  slack = 1 << 16;
     const int64_t all = 2 * (m->store + m->exchanged + m->values) + m->shared + served;
     train_limited(&opts, all + slack, o);
     for (int rank = 0; rank < 3; rank++) assert_int_equal(o[rank].status, KOLO_OK);
