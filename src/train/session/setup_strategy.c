@@ -40,6 +40,8 @@ static kolo_status check_model_axes(const kolo_train_opts *o, const kolo_mesh *m
     } others[] = {
         {o->zero > 1, "--zero above 1"},
         {o->reproducible > 0 && kolo_mesh_divides_layers(mesh), "--reproducible"},
+        {o->reproducible > 0 && o->precision != KOLO_PRECISION_F32,
+         "--reproducible with --precision bf16"},
         {o->audit > 0, "--audit"},
         {o->sparse_embedding && kolo_mesh_stages(mesh) > 1, "--sparse-embedding"},
         {o->consistency && strcmp(o->consistency, "bsp") != 0, "--consistency"},

@@ -124,10 +124,15 @@ static void what_stages_do_not_go_with_is_named(void **state) {
         const char *mesh, *schedule, *text;
         int ranks;
         int64_t audit;
+        kolo_precision precision;
     } bad[] = {
-        {"pp=2,tp=2", NULL, "--reproducible cannot be combined with the mesh dp=1,pp=2,tp=2", 4, 0},
-        {"pp=2", NULL, "--audit cannot be combined with the mesh dp=1,pp=2", 2, 2},
-        {"pp=2", "interleaved:2", "of the pipeline read wte.weight, and --reproducible adds", 2, 0},
+        {"pp=2,tp=2", NULL, "--reproducible cannot be combined with the mesh dp=1,pp=2,tp=2", 4, 0,
+         0},
+        {"pp=2", NULL, "--audit cannot be combined with the mesh dp=1,pp=2", 2, 2, 0},
+        {"pp=2", NULL, "--reproducible with --precision bf16 cannot be combined with", 2, 0,
+         KOLO_PRECISION_BF16},
+        {"pp=2", "interleaved:2", "of the pipeline read wte.weight, and --reproducible adds", 2, 0,
+         0},
     };
     for (size_t i = 0; i < KOLO_COUNT(bad); i++) {
         kolo_train_opts opts = cases[0].opts;
@@ -135,6 +140,7 @@ static void what_stages_do_not_go_with_is_named(void **state) {
         opts.mesh = bad[i].mesh;
         opts.pipeline = bad[i].schedule;
         opts.audit = bad[i].audit;
+        opts.precision = bad[i].precision;
         assert_job_refused(bad[i].ranks, &opts, bad[i].text);
     }
 }
