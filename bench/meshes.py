@@ -8,13 +8,13 @@ rank, relative to them. Fails if one is above 1e-12 (first) or 1e-10 (last); wit
         [--schedules 1f1b,interleaved:2,zbv] [--f32] [--resume]
 
 Without --all one line for each model: how many meshes agree, the largest differences, and the meshes that are refused,
-with the reasons. Networks of images (unet, deeplabv3, resnet20) are for meshes with sp, which divides their rows; they
-are compared with the same dp alone, whose batch normalization is the same. Pipelines train 2 micro-batches a step, with
-each of --schedules (default 1f1b). Batch normalization is of all samples (--sync-bn) where dp alone divides them, and
-of a micro-batch in pipelines, as on one rank; meshes where it is of a worker's samples are left out. Meshes with a dp
-above 1 also run with --zero 1 (and without other axes 2 and 3). "session" is a net that a program builds and trains by
-the public header kolo/session.h. With --resume each mesh trains half of the steps and saves a file, which the next mesh
-of the list loads to train the other half. docs/parallelism.md has the table.
+with the reasons. Networks of images (unet, deeplabv3, resnet20) are for meshes with sp, which divides their rows.
+Pipelines train 2 micro-batches a step, with each of --schedules (default 1f1b). Batch normalization is of all samples
+(--sync-bn) where dp is above 1; in pipelines it is of a micro-batch of all workers, as with the same dp alone and two
+micro-batches, with which these are compared. Meshes with a dp above 1 also run with --zero 1 (and without other axes 2
+and 3). "session" is a net that a program builds and trains by the public header kolo/session.h. With --resume each mesh
+trains half of the steps and saves a file, which the next mesh of the list loads to train the other half.
+docs/parallelism.md has the table.
 """
 import argparse
 import pathlib
@@ -61,7 +61,7 @@ def has(run, axis):
 
 def sync_of(row, mesh):
     """Whether batch normalization is of the samples of all ranks."""
-    return row[0] in NORMS and row[0] not in ROWS and size(mesh, "dp") != "1"
+    return row[0] in NORMS and size(mesh, "dp") != "1"
 
 
 def losses(program, row, run, steps, zero, parts, kind, schedule="1f1b"):
@@ -88,13 +88,15 @@ def parts_of(run):
 
 
 def applies(row, run):
-    """Whether the model computes the same on the meshes as on one rank."""
-    if row[0] in ROWS:
-        return len({size(mesh, "dp") for mesh in run}) == 1
-    if row[0] not in NORMS:
-        return True
-    return len({sync_of(row, mesh) for mesh in run}) == 1 and all(
-        size(mesh, "dp") == "1" or size(mesh, "pp") == size(mesh, "tp") == "1" for mesh in run)
+    """Whether the model computes the same on the meshes as on one rank: one plan normalizes by all samples, or not."""
+    return len({(sync_of(row, mesh), base_of(row, (mesh,))) for mesh in run}) == 1
+
+
+def base_of(row, run):
+    """Micro-batches and dp of what a run is compared with: one rank with one batch; batch normalization is of a
+    micro-batch of all workers, of which dp has its parts."""
+    parts = parts_of(run) if row[0] in NORMS else 1
+    return parts, size(run[0], "dp") if parts > 1 else "1"
 
 
 def runs_of(chosen, resume):
@@ -114,8 +116,8 @@ def compare(program, row, alone, run, zero, steps, kind, schedule):
 
 def check(program, row, runs, steps, everything, kind, schedules):
     """Prints the lines of a model; the number of meshes that are wrong."""
-    rest = sorted({size(run[0], "dp") for run in runs}) if row[0] in ROWS else ["1"]
-    alone = {(parts, dp): losses(program, row, (f"dp={dp}",), steps, 0, parts, kind) for parts in (1, 2) for dp in rest}
+    bases = {base_of(row, run) for run in runs}
+    alone = {(parts, dp): losses(program, row, (f"dp={dp}",), steps, 0, parts, kind) for parts, dp in bases}
     for got in alone.values():
         if isinstance(got, str):
             sys.exit(f"{row[0]}: {got}")
@@ -123,9 +125,7 @@ def check(program, row, runs, steps, everything, kind, schedules):
     for run, zero, schedule in [(run, zero, schedule) for run in runs if applies(row, run) for zero in levels(run)
                                 for schedule in (schedules if has(run, "pp") else schedules[:1])]:
         text = ">".join(run) + (f" zero {zero}" if zero else "") + (f" {schedule}" if schedule != "1f1b" else "")
-        norms = parts_of(run) if row[0] in NORMS else 1
-        base = alone[norms, size(run[0], "dp") if row[0] in ROWS else "1"]
-        found = compare(program, row, base, run, zero, steps, kind, schedule)
+        found = compare(program, row, alone[base_of(row, run)], run, zero, steps, kind, schedule)
         if isinstance(found, str):
             if any(phrase in found for phrase in REFUSALS):
                 refused.setdefault(re.sub(r"\d+", "N", found), []).append(text)
