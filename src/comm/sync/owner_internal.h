@@ -109,9 +109,10 @@ kolo_parameters_update kolo_owner_describe(const kolo_parameters_owner *o, const
 void kolo_owner_apply(kolo_parameters_owner *o, const float *gradient, int n, int w,
                       uint64_t clock);
 
-/* parameters_owner.c */
 /* The job ends, since this rank is lost: what is kept, and comes, gets an error. */
 void kolo_owner_end_job(kolo_parameters_owner *o, const char *what, int number, const char *reason);
+/* That error. */
+kolo_status kolo_owner_fail(const kolo_parameters_owner *o);
 
 /* owner_bsp.c */
 /* Makes the update of a step if its gradients are in. */

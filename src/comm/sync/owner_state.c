@@ -1,6 +1,9 @@
 /* What the files of an owner share: clocks, events, and the update of its part. */
 #include "base/integer.h"
+#include "base/status.h"
 #include "comm/sync/owner_internal.h"
+
+#include <stdio.h>
 
 typedef kolo_owner_worker worker;
 typedef kolo_parameters_owner owner;
@@ -62,4 +65,25 @@ void kolo_owner_apply(owner *o, const float *gradient, int n, int w, uint64_t cl
     pthread_mutex_lock(&o->mutex);
     o->stats.version = o->version;
     pthread_mutex_unlock(&o->mutex);
+}
+
+/* ---- the end of the job ---- */
+
+kolo_status kolo_owner_fail(const owner *o) { return KOLO_FAIL(KOLO_ERR_PEER, "%s", o->why); }
+
+static void refuse(const owner *o, kolo_service_call *call) {
+    if (call) o->reply(call, kolo_owner_fail(o), 0, NULL, 0);
+}
+
+void kolo_owner_end_job(owner *o, const char *what, int number, const char *reason) {
+    if (o->ends) return;
+    o->ends = true;
+    snprintf(o->why, sizeof o->why, "%s %d is lost: %s", what, number, reason);
+    for (int i = 0; i < o->n_workers; i++) { /* what is kept will not be answered */
+        worker *w = &o->workers[i];
+        refuse(o, kolo_owner_take(&w->push));
+        refuse(o, kolo_owner_take(&w->pull));
+        refuse(o, kolo_owner_take(&w->barrier));
+        refuse(o, kolo_owner_take(&w->lease));
+    }
 }

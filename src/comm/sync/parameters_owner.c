@@ -91,30 +91,6 @@ static void leave(owner *o, int w, bool lost) {
     pthread_mutex_unlock(&o->mutex);
 }
 
-static kolo_status fail_missing(const owner *o) { return KOLO_FAIL(KOLO_ERR_PEER, "%s", o->why); }
-
-static void refuse(const owner *o, kolo_service_call *call) {
-    if (call) o->reply(call, fail_missing(o), 0, NULL, 0);
-}
-
-/* The job ends: what is kept will not be answered. */
-static void refuse_kept(owner *o) {
-    for (int i = 0; i < o->n_workers; i++) {
-        worker *w = &o->workers[i];
-        refuse(o, kolo_owner_take(&w->push));
-        refuse(o, kolo_owner_take(&w->pull));
-        refuse(o, kolo_owner_take(&w->barrier));
-        refuse(o, kolo_owner_take(&w->lease));
-    }
-}
-
-void kolo_owner_end_job(owner *o, const char *what, int number, const char *reason) {
-    if (o->ends) return;
-    o->ends = true;
-    snprintf(o->why, sizeof o->why, "%s %d is lost: %s", what, number, reason);
-    refuse_kept(o);
-}
-
 /* The connection is closed: the reply only frees the call. */
 static void free_call(const owner *o, kolo_service_call *call) {
     if (call) o->reply(call, KOLO_OK, 0, NULL, 0);
@@ -338,7 +314,7 @@ void kolo_parameters_owner_serve(void *arg, kolo_service_call *call) {
                                                       "servers was lost");
         o->reply(call, status, 0, NULL, 0);
     } else if (o->ends && call->kind != KOLO_OWNER_FINISH) {
-        refuse(o, call);
+        o->reply(call, kolo_owner_fail(o), 0, NULL, 0);
     } else if (!is_valid(o, w, call)) {
         kolo_status status = KOLO_FAIL(
             KOLO_ERR_ARG, "an invalid request: kind %u, clock %llu, %zu and %zu bytes", call->kind,
@@ -552,7 +528,7 @@ kolo_status kolo_parameters_owner_wait(owner *o) {
     pthread_mutex_lock(&o->mutex);
     while (!o->ended) pthread_cond_wait(&o->all_gone, &o->mutex);
     pthread_mutex_unlock(&o->mutex);
-    return o->ends ? fail_missing(o) : KOLO_OK;
+    return o->ends ? kolo_owner_fail(o) : KOLO_OK;
 }
 
 void kolo_parameters_owner_stats(owner *o, kolo_parameters_stats *stats) {
