@@ -113,8 +113,8 @@ struct kolo_session {
     void *watch_arg;
     cached **plans;
     size_t n_plans, cap_plans;
-    int64_t *sizes; /* of steps, over all ranks, whose plans are compiled: the same on all ranks */
-    size_t n_sizes, cap_sizes;
+    int64_t sizes[16]; /* the latest ones of steps, over all ranks, whose plans all have compiled */
+    size_t n_sizes;    /* so far */
     bool refused;      /* by all ranks: what one of them could not compile */
     bool consolidated; /* with `rounds`: the parameters are the mean; this rank's own are saved */
     bool replanned;    /* by measurements, or after a warm-up */

@@ -121,9 +121,9 @@ static kolo_status compile_size(kolo_session *s, int64_t global) {
     return compile_first_micro_batch(s, global, n);
 }
 
-/* All ranks have compiled the same sizes. */
+/* The same on all ranks. A size of long ago is agreed on again. */
 static bool has_size(const kolo_session *s, int64_t global) {
-    for (size_t i = 0; i < s->n_sizes; i++) {
+    for (size_t i = 0; i < KOLO_COUNT(s->sizes) && i < s->n_sizes; i++) {
         if (s->sizes[i] == global) return true;
     }
     return false;
@@ -131,9 +131,8 @@ static bool has_size(const kolo_session *s, int64_t global) {
 
 kolo_status kolo_session_compile_step(kolo_session *s, int64_t global) {
     if (s->opts.served || has_size(s, global)) return KOLO_OK; /* served: each as it comes to it */
-    const bool room = KOLO_GROW(s->sizes, s->n_sizes, s->cap_sizes);
-    KOLO_TRY(agree_on_plans(s, room ? compile_size(s, global) : KOLO_NOMEM(sizeof *s->sizes)));
-    s->sizes[s->n_sizes++] = global;
+    KOLO_TRY(agree_on_plans(s, compile_size(s, global)));
+    s->sizes[s->n_sizes++ % KOLO_COUNT(s->sizes)] = global;
     return KOLO_OK;
 }
 
@@ -288,7 +287,6 @@ void kolo_session_destroy(kolo_session *s) {
     kolo_store_destroy(s->store);
     kolo_device_close(s->device);
     kolo_free(s->counts);
-    kolo_free(s->sizes);
     kolo_free(s->buckets.gradients);
     kolo_free(s->buckets.sizes);
     kolo_free(s->buckets.compressed);
