@@ -27,7 +27,8 @@ static bool has_usual_activations(const onnx_call *c, const onnx_layer *l) {
     return true;
 }
 
-bool onnx_recurrence_has_op(const onnx_call *c, const onnx_layer *l) {
+/* Whether the op of the graph computes the layer. */
+static bool has_op(const onnx_call *c, const onnx_layer *l) {
     const bool early_reset = l->kind->op == &kolo_op_gru && !l->late_reset;
     return l->kind->op && !early_reset && !l->input_forget && !onnx_has(c, RNN_PEEPHOLES) &&
            has_usual_activations(c, l);
@@ -98,11 +99,6 @@ static kolo_status read_weights(onnx_call *c, onnx_layer *l) {
     return onnx_value(c, RNN_PEEPHOLES, &l->in[RNN_PEEPHOLES]);
 }
 
-kolo_value onnx_of_samples(onnx_call *c, const onnx_layer *l, kolo_value v) {
-    kolo_value first = kolo_slice(c->g, kolo_slice(c->g, l->in[RNN_X], 1, 0, 1), 2, 0, 1);
-    return kolo_add(c->g, kolo_scale(c->g, kolo_stop_gradient(c->g, first), 0), v);
-}
-
 /* A state as [N,directions,H], none where it is zero. A constant may be of one sample. */
 static kolo_status read_state(onnx_call *c, onnx_layer *l, int i) {
     if (!onnx_has(c, i) || is_zero(c->in[i])) return KOLO_OK;
@@ -141,14 +137,6 @@ static kolo_status read_states(onnx_call *c, onnx_layer *l) {
 
 /* ---- one direction ---- */
 
-kolo_value onnx_part_of(onnx_call *c, kolo_value v, int axis, int d) {
-    kolo_shape s = kolo_value_shape(c->g, v);
-    if (s.dim[axis] > 1) v = kolo_slice(c->g, v, axis, d, 1);
-    s.rank--;
-    memmove(s.dim + axis, s.dim + axis + 1, (size_t)(s.rank - axis) * sizeof *s.dim);
-    return onnx_as(c, v, s);
-}
-
 /* The gates of rows [first, first + gates H) in our order. */
 static kolo_value ordered(onnx_call *c, const onnx_layer *l, kolo_value rows, int64_t first) {
     kolo_value gate[4];
@@ -181,7 +169,7 @@ static kolo_status run_direction(onnx_call *c, const onnx_layer *l, int d, kolo_
     kolo_value b[2] = {KOLO_NONE, KOLO_NONE}, x = l->in[RNN_X], in[5], out[KOLO_MAX_IO];
     int n = 3;
     if (reverse) x = kolo_flip(c->g, x, 1);
-    if (!onnx_recurrence_has_op(c, l)) {
+    if (!has_op(c, l)) {
         KOLO_TRY(onnx_run_steps(c, l, d, x, h, cell));
         if (reverse) *h = kolo_flip(c->g, *h, 1);
         return kolo_graph_check(c->g);

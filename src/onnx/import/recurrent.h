@@ -29,11 +29,6 @@ typedef struct onnx_layer {
 kolo_value onnx_of_samples(onnx_call *c, const onnx_layer *l, kolo_value v);
 /* Part d of a dimension of v, without that dimension. */
 kolo_value onnx_part_of(onnx_call *c, kolo_value v, int axis, int d);
-/* The function that an activation of direction d is; NULL: none of the graph. */
-typedef kolo_value (*onnx_activation)(kolo_graph *g, kolo_value x);
-onnx_activation onnx_find_activation(const onnx_call *c, const onnx_layer *l, int d, int k);
-/* Whether the op of the graph computes the layer. */
-bool onnx_recurrence_has_op(const onnx_call *c, const onnx_layer *l);
 /* Direction d of a layer as ops of each step: h and, of LSTM, the cells, [N,T,H] in the order of
  * the computation. */
 kolo_status onnx_run_steps(onnx_call *c, const onnx_layer *l, int d, kolo_value x, kolo_value *h,

@@ -6,6 +6,25 @@
 #include <inttypes.h>
 #include <string.h>
 
+typedef kolo_value (*onnx_activation)(kolo_graph *g, kolo_value x);
+
+/* ---- parts of inputs ---- */
+
+kolo_value onnx_of_samples(onnx_call *c, const onnx_layer *l, kolo_value v) {
+    kolo_value first = kolo_slice(c->g, kolo_slice(c->g, l->in[RNN_X], 1, 0, 1), 2, 0, 1);
+    return kolo_add(c->g, kolo_scale(c->g, kolo_stop_gradient(c->g, first), 0), v);
+}
+
+kolo_value onnx_part_of(onnx_call *c, kolo_value v, int axis, int d) {
+    kolo_shape s = kolo_value_shape(c->g, v);
+    if (s.dim[axis] > 1) v = kolo_slice(c->g, v, axis, d, 1);
+    s.rank--;
+    memmove(s.dim + axis, s.dim + axis + 1, (size_t)(s.rank - axis) * sizeof *s.dim);
+    return onnx_as(c, v, s);
+}
+
+/* ---- steps ---- */
+
 static const struct {
     const char *name;
     onnx_activation function;
@@ -15,7 +34,8 @@ static const struct {
     {"Relu", kolo_relu},
 };
 
-onnx_activation onnx_find_activation(const onnx_call *c, const onnx_layer *l, int d, int k) {
+/* The function that an activation of direction d is; NULL: none of the graph. */
+static onnx_activation find_activation(const onnx_call *c, const onnx_layer *l, int d, int k) {
     const Onnx__AttributeProto *a = onnx_attribute(c, "activations");
     const size_t at = (size_t)(d * l->kind->n_activations + k);
     const char *name = l->kind->activations[k];
@@ -157,7 +177,7 @@ kolo_status onnx_run_steps(onnx_call *c, const onnx_layer *l, int d, kolo_value 
     const kolo_shape of_gates = kolo_shape_2(l->samples, l->kind->gates * l->hidden);
     kolo_value *all_h = NULL, *all_cells = NULL;
     for (int k = 0; k < l->kind->n_activations; k++) {
-        s.f[k] = onnx_find_activation(c, l, d, k);
+        s.f[k] = find_activation(c, l, d, k);
         if (!s.f[k]) return ONNX_FAIL(c, "attribute activations: function %d", k);
     }
     KOLO_TRY(onnx_copies(c, l->steps, &all_h));
