@@ -2,8 +2,8 @@
 #include "mesh/placement.h"
 
 #include "base/integer.h"
-#include "base/text.h"
 
+#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -196,37 +196,52 @@ kolo_status kolo_placements_gradient(const kolo_mesh *mesh, const kolo_placement
 
 /* ---- text ---- */
 
-static void placement_text(const kolo_placement *p, kolo_text *text) {
-    kolo_text_add(text, "%s", kind_names[p->kind]);
-    if (p->kind == KOLO_PLACEMENT_AT) kolo_text_add(text, "%d", p->at);
+/* Text in a buffer of KOLO_PLACEMENT_TEXT, which ends where it is full: ranks compare these texts,
+ * which no lack of memory must change. */
+typedef struct line {
+    char *text;
+    size_t length;
+} line;
+
+static void add(line *l, const char *format, ...) {
+    const size_t room = KOLO_PLACEMENT_TEXT - l->length;
+    va_list args;
+    va_start(args, format);
+    const int n = vsnprintf(l->text + l->length, room, format, args);
+    va_end(args);
+    if (n > 0) l->length += (size_t)n < room ? (size_t)n : room - 1;
+}
+
+static void placement_text(const kolo_placement *p, line *text) {
+    add(text, "%s", kind_names[p->kind]);
+    if (p->kind == KOLO_PLACEMENT_AT) add(text, "%d", p->at);
     if (p->kind == KOLO_PLACEMENT_PARTIAL && p->op != KOLO_SUM) {
-        kolo_text_add(text, "(%s)", p->op == KOLO_MAX ? "max" : "min");
+        add(text, "(%s)", p->op == KOLO_MAX ? "max" : "min");
     }
     if (p->kind != KOLO_PLACEMENT_SHARDED) return;
     if (p->dim == KOLO_DIM_FLAT) {
-        kolo_text_add(text, "(flat)");
+        add(text, "(flat)");
     } else {
-        kolo_text_add(text, "%d", p->dim);
+        add(text, "%d", p->dim);
     }
-    if (blocks_of(p) > 1) kolo_text_add(text, "/%d%s", blocks_of(p), p->zigzag ? "~" : "");
-    if (p->rotation) kolo_text_add(text, "+%d", p->rotation);
+    if (blocks_of(p) > 1) add(text, "/%d%s", blocks_of(p), p->zigzag ? "~" : "");
+    if (p->rotation) add(text, "+%d", p->rotation);
     if (p->halo) {
-        kolo_text_add(text, "-%lld+%lld%s", (long long)p->halo->before, (long long)p->halo->after,
-                      p->summands ? "(sum)" : "");
+        add(text, "-%lld+%lld%s", (long long)p->halo->before, (long long)p->halo->after,
+            p->summands ? "(sum)" : "");
     }
-    if (p->cuts) kolo_text_add(text, "*");
+    if (p->cuts) add(text, "*");
 }
 
 const char *kolo_placements_text(const kolo_mesh *mesh, const kolo_placements *placements,
                                  char text[KOLO_PLACEMENT_TEXT]) {
-    kolo_text t = {0};
+    line t = {.text = text};
+    snprintf(text, KOLO_PLACEMENT_TEXT, "invariant");
     for (int a = 0; a < mesh->n_axes; a++) {
         if (placements->axis[a].kind == KOLO_PLACEMENT_INVARIANT) continue;
-        kolo_text_add(&t, "%s%s:", t.length ? " " : "", mesh->axes[a].name);
+        add(&t, "%s%s:", t.length ? " " : "", mesh->axes[a].name);
         placement_text(&placements->axis[a], &t);
     }
-    snprintf(text, KOLO_PLACEMENT_TEXT, "%s", t.text ? t.text : "invariant");
-    kolo_text_fini(&t);
     return text;
 }
 

@@ -25,7 +25,7 @@ kolo_status kolo_store_describe_holders(kolo_store *s, const kolo_graph *g, kolo
     if (staged) add_stages(g, value->holders, &text);
     if (staged && slice) kolo_text_add(&text, " ");
     if (slice) kolo_text_add(&text, "%s", kolo_placements_text(&g->mesh, &placements, placed));
-    *holders = text.text ? kolo_arena_strdup(&s->names, text.text) : NULL;
+    *holders = !text.failed ? kolo_arena_strdup(&s->names, text.text) : NULL;
     if (!s->mesh) s->mesh = kolo_arena_strdup(&s->names, kolo_mesh_text(&g->mesh, mesh));
     kolo_text_fini(&text);
     return *holders && s->mesh ? KOLO_OK : KOLO_NOMEM(64);
