@@ -119,9 +119,7 @@ static kolo_status sum_ranks(kolo_comm *comm, const kolo_session *session, total
  * begins. */
 static kolo_status compile_sizes(kolo_session *session, int64_t samples, int64_t global) {
     const int64_t rest = samples % global;
-    /* Shards are shares of their own. */
-    const bool shards = kolo_session_is_reproducible(session);
-    if (shards || !kolo_session_evaluates_together(session)) return KOLO_OK;
+    if (!kolo_session_evaluates_together(session)) return KOLO_OK;
     if (samples >= global) KOLO_TRY(kolo_session_compile_evaluation(session, global));
     return rest > 0 ? kolo_session_compile_evaluation(session, rest) : KOLO_OK;
 }

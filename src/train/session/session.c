@@ -147,6 +147,7 @@ kolo_status kolo_session_compile_forward(kolo_session *s, kolo_purpose use,
 }
 
 kolo_status kolo_session_compile_evaluation(kolo_session *s, int64_t global) {
+    if (kolo_session_is_reproducible(s)) return KOLO_OK; /* shards are shares of their own */
     const kolo_batch batch = {.count = kolo_part_count(global, data_ranks(s), data_rank(s)),
                               .global_count = global};
     return kolo_session_compile_forward(s, EVALUATE, &batch);
