@@ -18,7 +18,7 @@ enum {
      * first-level caches that predict ways by a hash of the lower bits (AMD) mistake such addresses
      * for each other, and a loop over all ranks' vectors misses at every step (measured: half the
      * speed). */
-    SKEW_BYTES = 17 * 4096,
+    SKEW_BYTES = 33 * 4096,
     MEMORY_MIN = 1 << 20, /* beside the control block and the skew */
 };
 
