@@ -35,14 +35,14 @@ static kolo_status share_sum(kolo_owner_parts *parts, const kolo_owner_parts_opt
 size_t kolo_owner_parts_needs(const kolo_parameters_opts *o, int owners, int index, int workers,
                               int remote) {
     const bool sums = o->staleness == 0, keeps = (o->drop > 0 || o->quorum > 0) && !o->discard;
-    const size_t all = (size_t)(workers + o->joins);
+    const size_t all = (size_t)workers + (size_t)o->joins;
     const size_t gradients = (keeps ? all : 0) + (!o->unpack ? 0 : sums ? all : 1);
     size_t numbers = 0, sum = 0;
     for (int b = 0; b < (o->buckets > 1 ? o->buckets : 1); b++) {
         const kolo_parameters_part *sizes = &o->parts[b * owners + index];
         const size_t pushed = sizes->pushed > 0 ? sizes->pushed : sizes->gradient;
         numbers += sizes->values + sizes->state + gradients * sizes->gradient;
-        numbers += (size_t)(remote + o->joins) * pushed;
+        numbers += ((size_t)remote + (size_t)o->joins) * pushed;
         if (sums && sizes->gradient > sum) sum = sizes->gradient;
     }
     return (numbers + sum) * sizeof(float);

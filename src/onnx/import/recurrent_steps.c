@@ -37,7 +37,7 @@ static const struct {
 /* The function that an activation of direction d is; NULL: none of the graph. */
 static onnx_activation find_activation(const onnx_call *c, const onnx_layer *l, int d, int k) {
     const Onnx__AttributeProto *a = onnx_attribute(c, "activations");
-    const size_t at = (size_t)(d * l->kind->n_activations + k);
+    const size_t at = (size_t)d * (size_t)l->kind->n_activations + (size_t)k;
     const char *name = l->kind->activations[k];
     size_t length = strlen(name);
     if (a && at < a->n_strings) {
@@ -172,7 +172,7 @@ static kolo_status prepare(steps *s, int d, kolo_value x) {
 
 kolo_status onnx_run_steps(onnx_call *c, const onnx_layer *l, int d, kolo_value x, kolo_value *h,
                            kolo_value *cells) {
-    steps s = {.c = c, .l = l, .cell = KOLO_NONE};
+    steps s = {.c = c, .l = l, .f = {kolo_sigmoid, kolo_tanh, kolo_tanh}, .cell = KOLO_NONE};
     const kolo_shape one = kolo_shape_3(l->samples, 1, l->hidden);
     const kolo_shape of_gates = kolo_shape_2(l->samples, l->kind->gates * l->hidden);
     kolo_value *all_h = NULL, *all_cells = NULL;

@@ -21,4 +21,4 @@ typedef struct kolo_audit_mismatch {
 
 /* Returns PEER with a message that names the rank that was wrong, and whether it was so again; or
  * both ranks, if neither value has a majority. */
-kolo_status kolo_audit_verdict(const kolo_audit_mismatch *mismatch);
+kolo_status kolo_audit_verdict(const kolo_audit_mismatch *m);

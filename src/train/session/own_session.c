@@ -168,8 +168,9 @@ static void describe_numbers(const kolo_session_opts *o, const kolo_setup *s, ko
 static void describe(const kolo_session_opts *o, const kolo_setup *s, const kolo_graph *graph,
                      kolo_text *text) {
     const kolo_optimizer_opts *p = &s->opts.optimizer;
-    describe_numbers(o, s, text);
     char mesh[KOLO_MESH_TEXT];
+    KOLO_ASSERT(s->session.schedule);
+    describe_numbers(o, s, text);
     kolo_text_add(text, "mesh: %s\npipeline: %s:%d\nworker_weights: %s\n",
                   kolo_mesh_text(&s->mesh, mesh), s->session.schedule->name, s->session.chunks,
                   o->worker_weights ? o->worker_weights : "");
