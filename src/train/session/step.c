@@ -19,7 +19,7 @@ static kolo_status run_shards(kolo_session *s, const kolo_batch *batch, const ko
     const int64_t size = s->opts.batch;
     const bool together = gathers_parameters(s);
     const bool full = batch->global_count == s->opts.shards * size;
-    const int rounds = kolo_session_shard_rounds(s, rank_of(s));
+    const int rounds = kolo_session_shard_rounds(s, data_rank(s));
     bool complete = false;
     KOLO_TRY(kolo_session_get_plan(s, FINISH, size, size, finish));
     if (kolo_session_stages(s) > 1) return kolo_session_run_stage(s, batch, x, *finish);
