@@ -290,8 +290,9 @@ kolo_status kolo_plan_make_requests(kolo_plan *p) {
     if (!p->ready_ns) p->ready_ns = kolo_zalloc((size_t)p->map.n_buckets * sizeof *p->ready_ns);
     p->links = kolo_zalloc(n * sizeof(kolo_mesh_link *));
     if (!p->needed_ns) p->needed_ns = kolo_zalloc((size_t)p->map.n_buckets * sizeof *p->needed_ns);
-    if (!p->requests || !p->links || !p->ready_ns || !p->needed_ns)
+    if (!p->requests || !p->links || !p->ready_ns || !p->needed_ns) {
         return KOLO_NOMEM(n * sizeof(kolo_request *));
+    }
     kolo_status status = KOLO_OK;
     for (p->slot = 0; status == KOLO_OK && p->slot < p->slots; p->slot++) {
         status = make_slot_requests(p);

@@ -106,7 +106,6 @@ static kolo_status mark_shared(kolo_plan *p) {
     return KOLO_OK;
 }
 
-/* Whether a node computes nothing: this rank has an empty range of a parameter. */
 /* Which kernels complete a part of the gradients of a logical shard: on a stage of a pipeline,
  * whose passes of one shard run at different times. POSTs complete whole buckets. */
 static kolo_status mark_folds(kolo_plan *p, int32_t *step_of) {
@@ -138,6 +137,7 @@ static kolo_status find_folds(kolo_plan *p) {
     return status;
 }
 
+/* Whether a node computes nothing: this rank has an empty range of a parameter. */
 static bool is_empty(const kolo_graph *g, const kolo_node *n) {
     return kolo_shape_count(&kolo_info(g, n->out[0])->tensor.shape) == 0;
 }
