@@ -70,21 +70,29 @@ kolo_status kolo_session_enter_exchange(kolo_session *s, int64_t steps, const ch
                                      .compressed = has ? kolo_strdup(has) : NULL};
     const bool copied = (chosen || !compressed) && (before->compressed || !has);
     const kolo_status status = kolo_agree(s->comm, copied ? KOLO_OK : KOLO_NOMEM(64));
-    if (status == KOLO_OK) return replan(s, steps, chosen, &before->store);
-    kolo_free(chosen);
-    return status;
+    if (status != KOLO_OK) {
+        kolo_free(chosen);
+        return status;
+    }
+    before->entered = true;
+    return replan(s, steps, chosen, &before->store);
 }
 
 kolo_status kolo_session_leave_exchange(kolo_session *s, kolo_exchange_before *before,
                                         kolo_status status) {
     kolo_store *unused = NULL;
-    if (status == KOLO_OK || !before->store) {
+    if (status == KOLO_OK || !before->entered) {
         kolo_free(before->compressed);
         kolo_store_destroy(before->store);
         return status;
     }
     char *error = kolo_strdup(kolo_last_error());
-    kolo_status back = replan(s, before->steps, before->compressed, &unused);
+    kolo_status back = kolo_agree(s->comm, before->store ? KOLO_OK : KOLO_NOMEM(sizeof *s));
+    if (back == KOLO_OK) {
+        back = replan(s, before->steps, before->compressed, &unused);
+    } else {
+        kolo_free(before->compressed);
+    }
     if (back == KOLO_OK) {
         back = kolo_store_take_over(s->store, before->store, kolo_plan_level(&s->opts.plan) > 0);
     }

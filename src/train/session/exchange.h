@@ -12,7 +12,8 @@ kolo_status kolo_session_begin_exchange(kolo_session *session);
 
 /* What a session had before kolo_session_enter_exchange. */
 typedef struct kolo_exchange_before {
-    kolo_store *store; /* NULL: nothing has changed */
+    bool entered; /* there are other plans now, or none */
+    kolo_store *store;
     int64_t steps;
     char *compressed;
 } kolo_exchange_before;

@@ -222,6 +222,7 @@ void kolo_session_destroy_plans(kolo_session *s);
 /* What any rank cannot compile is refused by all, before any of them waits for another: `status` is
  * this rank's so far. Collective. */
 kolo_status kolo_session_refuse_together(void *session, kolo_status status);
+
 /* session.c */
 /* Compiles the plan of a forward pass, if it is missing. Collective where ranks evaluate together:
  * all then fail with the same status, and go on after an error of the graph. The errors of
@@ -273,9 +274,9 @@ int64_t kolo_session_shard_count(const kolo_session *s, int64_t global, int k);
 kolo_status kolo_session_prepare_shard(kolo_session *s, const kolo_batch *batch, int k,
                                        const kolo_step_scalars *x, const cached *finish,
                                        const cached **c);
-/* How often a rank computes a shard in a step, or follows the others: as often as it has shards or,
- * if all ranks gather parameters in each, as the rank with most shards. */
-int kolo_session_shard_rounds(const kolo_session *s, int rank);
+/* How often a rank of a place on dp computes a shard in a step, or follows the others: as often as
+ * it has shards or, if all ranks gather parameters in each, as the place with most shards. */
+int kolo_session_shard_rounds(const kolo_session *s, int place);
 /* Instead of computing a shard: takes part in what the others gather, if they do. `complete`:
  * and in the rest of the step. PEER, TIMEOUT. */
 kolo_status kolo_session_follow(const kolo_session *s, const cached *finish,

@@ -79,8 +79,7 @@ kolo_status kolo_session_consolidate(kolo_session *s) {
         return kolo_served_read_all(s->served, s);
     }
     if (!s->rounds) return run_deferred(s);
-    if (s->consolidated || s->steps == 0)
-        return KOLO_OK; /* before the first step all have the same */
+    if (s->consolidated || s->steps == 0) return KOLO_OK; /* at first all have the same */
     KOLO_TRY(kolo_rounds_average(s->rounds, (int64_t)s->steps));
     s->consolidated = true;
     return KOLO_OK;

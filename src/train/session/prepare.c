@@ -60,12 +60,12 @@ kolo_status kolo_session_prepare_shard(kolo_session *s, const kolo_batch *batch,
     return KOLO_OK;
 }
 
-int kolo_session_shard_rounds(const kolo_session *s, int rank) {
+int kolo_session_shard_rounds(const kolo_session *s, int place) {
     int most = 0;
-    for (int r = 0; r < data_ranks(s) && gathers_parameters(s); r++) {
-        most = s->counts[r] > most ? s->counts[r] : most;
+    for (int p = 0; p < data_ranks(s) && gathers_parameters(s); p++) {
+        most = s->counts[p] > most ? s->counts[p] : most;
     }
-    return gathers_parameters(s) ? most : s->counts[rank];
+    return gathers_parameters(s) ? most : s->counts[place];
 }
 
 static void set_update(const cached *finish, const kolo_step_scalars *x) {

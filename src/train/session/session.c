@@ -146,10 +146,17 @@ kolo_status kolo_session_compile_forward(kolo_session *s, kolo_purpose use,
     return together ? agree_on_plans(s, status) : status;
 }
 
+/* This rank's samples of a batch of a data set: with logical shards all batches but the last are
+ * full, on any number of ranks (inference/evaluate.c). */
+static int64_t evaluation_share(const kolo_session *s, int64_t global) {
+    const int places = data_ranks(s), place = data_rank(s);
+    const kolo_sampler_opts full = {.samples = global, .global_batch = s->opts.batch * places};
+    if (s->opts.shards == 0) return kolo_part_count(global, places, place);
+    return kolo_sampler_shards(&full, 0, places, place, place + 1).count;
+}
+
 kolo_status kolo_session_compile_evaluation(kolo_session *s, int64_t global) {
-    if (kolo_session_is_reproducible(s)) return KOLO_OK; /* shards are shares of their own */
-    const kolo_batch batch = {.count = kolo_part_count(global, data_ranks(s), data_rank(s)),
-                              .global_count = global};
+    const kolo_batch batch = {.count = evaluation_share(s, global), .global_count = global};
     return kolo_session_compile_forward(s, EVALUATE, &batch);
 }
 

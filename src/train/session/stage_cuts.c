@@ -13,7 +13,6 @@ kolo_status kolo_session_unit_costs(const kolo_session_config *o, int64_t batch,
     plan.train = true;
     plan.micro_batches = o->accumulate;
     if (plan.threads == 0) plan.threads = 1;
-    if (plan.bucket_bytes == 0) plan.bucket_bytes = KOLO_BUCKET_BYTES;
     const kolo_pipeline_opts passes = kolo_plan_passes(&plan);
     KOLO_TRY(kolo_session_build(o, batch, &graph));
     const kolo_status status = kolo_unit_costs_find(graph, &passes, costs);

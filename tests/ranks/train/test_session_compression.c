@@ -1,8 +1,10 @@
 /* Sessions whose compression begins during their steps: "auto", by given costs, and 1-bit Adam. A
  * program's loop has the bits of kolo_fit; files and checkpoints from before and after continue. */
 #include "base/compiler.h"
+#include "base/memory.h"
 #include "base/rng.h"
 #include "base/status.h"
+#include "support/fewer.h"
 #include "support/folder.h"
 #include "support/own_net.h"
 #include "support/ranks.h"
@@ -254,9 +256,84 @@ static void runs_have_the_bits_of_a_loop_and_resume(void **state) {
     }
 }
 
+/* ---- a rank without memory ---- */
+
+typedef struct shortage {
+    policy policy;
+    int fails; /* the allocation of rank 1 that fails while it loads a file */
+} shortage;
+
+static kolo_status save_late(kolo_comm *comm, const void *arg, void *result) {
+    kolo_session *s = NULL;
+    KOLO_TRY(create(comm, arg, &s));
+    kolo_status status = steps(s, 0, STEPS);
+    if (status == KOLO_OK) status = kolo_session_save(s, "late.safetensors");
+    kolo_session_destroy(s);
+    return status;
+}
+
+/* *goes_on: a step after the file was refused succeeds. */
+static kolo_status load_with_shortage(kolo_comm *comm, const void *arg, void *result) {
+    const shortage *m = arg;
+    bool *goes_on = result;
+    kolo_session *s = NULL;
+    char text[256];
+    KOLO_TRY(create(comm, &m->policy, &s));
+    if (kolo_comm_rank(comm) == 1) kolo_alloc_fail_nth(m->fails);
+    kolo_status status = kolo_session_load(s, "late.safetensors");
+    kolo_alloc_fail_nth(0);
+    if (status == KOLO_ERR_NOMEM) {
+        snprintf(text, sizeof text, "%s", kolo_last_error());
+        *goes_on = steps(s, 0, 1) == KOLO_OK;
+        status = kolo_error_set(status, "%s", text);
+    }
+    kolo_session_destroy(s);
+    return status;
+}
+
+/* Whether the allocation failed: then both ranks learn it, and none waits for the other. */
+static bool fails_on_both(const shortage *m) {
+    bool goes_on[RANKS] = {false, false};
+    rank_outcome ends[RANKS];
+    const rank_job job = {.n = RANKS,
+                          .transport = RANKS_THREAD,
+                          .body = load_with_shortage,
+                          .arg = m,
+                          .arg_bytes = sizeof *m,
+                          .results = goes_on,
+                          .result_bytes = sizeof goes_on[0],
+                          .outcomes = ends,
+                          .timeout_ms = 10000};
+    if (run_rank_job(&job) == KOLO_OK) return false;
+    for (int rank = 0; rank < RANKS; rank++) {
+        if (ends[rank].status != KOLO_OK && strstr(ends[rank].error, "memory")) continue;
+        fail_msg("%s, allocation %d: rank %d: %d \"%s\"", m->policy.compress, m->fails, rank,
+                 ends[rank].status, ends[rank].error);
+    }
+    if (goes_on[0] != goes_on[1]) {
+        fail_msg("%s, allocation %d: one rank alone goes on", m->policy.compress, m->fails);
+    }
+    return true;
+}
+
+static void a_rank_without_memory_refuses_a_file_on_all(void **state) {
+    for (size_t i = 0; i < KOLO_COUNT(policies); i++) {
+        shortage m = {.policy = policies[i], .fails = 1};
+        const rank_job job = {.n = RANKS,
+                              .transport = RANKS_THREAD,
+                              .body = save_late,
+                              .arg = &policies[i],
+                              .arg_bytes = sizeof policies[i]};
+        ASSERT_OK(run_rank_job(&job));
+        while (fails_on_both(&m)) m.fails += 1 + m.fails / TEST_FEWER(4, 12);
+        assert_true(m.fails > 100);
+    }
+}
+
 TEST_MAIN(test_session_compression) {
     (void)sum_fill(NULL);
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_rank_without_memory_refuses_a_file_on_all),
         cmocka_unit_test(files_from_before_and_after_continue),
         cmocka_unit_test(runs_have_the_bits_of_a_loop_and_resume),
     };

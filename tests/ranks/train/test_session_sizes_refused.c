@@ -143,6 +143,7 @@ static void sizes_are_refused_and_the_session_goes_on(void **state) {
         {2, {.mesh = "sp=2"}, 5, 5, false, no, false},
         {2, {.mesh = "pp=2"}, 5, 5, false, no, false},
         {2, {.mesh = "pp=2", .accumulate = 2}, 2, 5, false, part, true}, /* 3 and 2 */
+        {2, {.mesh = "pp=2", .reproducible = 1}, 5, 5, false, no, false},
         {4, {.mesh = "dp=2,tp=2", .placement = rules}, 2, 5, false, part, false},
         {4, {.mesh = "dp=2,pp=2"}, 2, 5, false, part, false},
         {4, {.mesh = "dp=2,sp=2", .zero = 1}, 2, 5, false, part, false},
