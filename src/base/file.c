@@ -169,7 +169,7 @@ kolo_status kolo_file_open(const char *path, kolo_file **file) {
     return KOLO_OK;
 }
 
-void kolo_file_rest(kolo_file *file) {
+void kolo_file_release(kolo_file *file) {
     if (file->fd >= 0) close(file->fd);
     file->fd = -1;
 }
@@ -221,7 +221,7 @@ kolo_status kolo_file_changed(const kolo_file *file, uint64_t offset) {
 
 void kolo_file_close(kolo_file *file) {
     if (!file) return;
-    kolo_file_rest(file);
+    kolo_file_release(file);
     kolo_free(file->path);
     kolo_free(file);
 }

@@ -39,7 +39,7 @@ typedef struct kolo_file kolo_file;
 /* Opens a file, and keeps a descriptor. IO, NOMEM. */
 KOLO_SHARED kolo_status kolo_file_open(const char *path, kolo_file **file);
 /* Closes the descriptor of one of many files: from here on each read opens the file anew. */
-KOLO_SHARED void kolo_file_rest(kolo_file *file);
+KOLO_SHARED void kolo_file_release(kolo_file *file);
 /* Bytes when it was opened. */
 KOLO_SHARED uint64_t kolo_file_bytes(const kolo_file *file);
 /* Copies the bytes from an offset on. FORMAT, naming the offset: the file was truncated, or

@@ -256,7 +256,7 @@ static kolo_status add_shard(webdataset *own, const char *path) {
     KOLO_TRY(kolo_file_map(path, &s->view));
     KOLO_TRY(*own->index ? open_index(own) : scan_shard(own));
     kolo_file_unmap(&newest(own)->view);
-    kolo_file_rest(newest(own)->file);
+    kolo_file_release(newest(own)->file);
     return KOLO_OK;
 }
 

@@ -56,12 +56,12 @@ static void reads_back_what_was_written(void **state) {
 
 /* With a descriptor and without. */
 static void a_file_in_use_names_what_it_lost(void **state) {
-    for (int rests = 0; rests < 2; rests++) {
+    for (int released = 0; released < 2; released++) {
         char part[8] = "";
         kolo_file *file;
         ASSERT_OK(kolo_file_write("used", "0123456789", 10));
         ASSERT_OK(kolo_file_open("used", &file));
-        if (rests) kolo_file_rest(file);
+        if (released) kolo_file_release(file);
         assert_int_equal(kolo_file_bytes(file), 10);
         ASSERT_OK(kolo_file_read_at(file, 4, part, 3));
         assert_string_equal(part, "456");
@@ -73,10 +73,10 @@ static void a_file_in_use_names_what_it_lost(void **state) {
                             "it was opened");
         ASSERT_OK(kolo_file_write("used", "ABCDEFGHIJ", 10)); /* another file of that name */
         assert_int_equal(kolo_file_read_at(file, 6, part, 1), KOLO_ERR_FORMAT);
-        const char *why = rests ? "replaced by another file" : "truncated";
+        const char *why = released ? "replaced by another file" : "truncated";
         if (!strstr(kolo_last_error(), why)) fail_msg("%s", kolo_last_error());
         unlink("used");
-        if (rests) assert_int_equal(kolo_file_read_at(file, 4, part, 1), KOLO_ERR_IO);
+        if (released) assert_int_equal(kolo_file_read_at(file, 4, part, 1), KOLO_ERR_IO);
         kolo_file_close(file);
     }
     kolo_file *file = NULL;
