@@ -86,7 +86,8 @@ struct kolo_comm {
     _Atomic uintptr_t user;        /* whole group: the thread that is in a call; acquire, release */
     int claims;                    /* calls that it is in */
     _Atomic bool misused;          /* whole group: a second thread was refused; relaxed */
-    _Atomic uintptr_t progressing; /* whole group: the thread that makes progress now; relaxed */
+    _Atomic uintptr_t progressing; /* whole group: the thread that makes progress, or is in a hook,
+                                      now; relaxed */
     uint32_t aborts; /* whole group: how often the program has ended the calls of all threads */
     _Atomic uint64_t *joined; /* cleared when the communicator is destroyed; NULL: none */
 

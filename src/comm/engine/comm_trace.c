@@ -11,9 +11,11 @@
 #include "base/memory.h"
 #include "base/status.h"
 #include "base/text.h"
+#include "comm/engine/family.h"
 
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <stdlib.h>
 #include <time.h>
 #include <unistd.h>
@@ -131,7 +133,11 @@ static void call_hook(const kolo_comm_trace *t, const kolo_request *q, bool ends
         .name = q->site,
         .title = q->title,
         .algorithm = ends ? algorithm_of(q) : ""};
+    _Atomic uintptr_t *calling = &kolo_comm_whole(q->comm)->progressing;
+    uintptr_t before = atomic_load_explicit(calling, memory_order_relaxed);
+    atomic_store_explicit(calling, (uintptr_t)pthread_self(), memory_order_relaxed);
     t->hook(t->arg, &event);
+    atomic_store_explicit(calling, before, memory_order_relaxed);
 }
 
 void kolo_comm_trace_begin(kolo_comm_trace *t, kolo_request *q) {

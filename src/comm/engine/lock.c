@@ -141,8 +141,8 @@ static bool take_use(kolo_comm *whole, uintptr_t own) {
                                                    memory_order_relaxed);
 }
 
-/* Whether a function of the program that this thread's progress has called uses the communicator,
- * which would make progress inside of progress. */
+/* Whether a function of the program, which this thread has called in its progress or as a hook,
+ * uses the communicator: it would make progress inside of progress, or call the hook again. */
 static bool calls_back(kolo_comm *comm) {
     kolo_comm *whole = kolo_comm_whole(comm);
     uintptr_t own = (uintptr_t)pthread_self();

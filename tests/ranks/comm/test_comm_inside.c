@@ -305,6 +305,32 @@ static void a_hook_is_called_at_begin_and_end(void **state) {
     }
 }
 
+/* A hook that uses the communicator would be called for that, too. */
+typedef struct calling_hook {
+    kolo_comm *comm;
+    kolo_status statuses[4]; /* of its calls */
+    int n;
+} calling_hook;
+
+static void call_back(void *arg, const kolo_comm_event *event) {
+    calling_hook *h = arg;
+    if (h->n == (int)KOLO_COUNT(h->statuses)) return;
+    int at = h->n++;
+    h->statuses[at] = kolo_barrier(h->comm);
+}
+
+static void a_hook_must_not_use_its_communicator(void **state) {
+    calling_hook h = {0};
+    ASSERT_OK(kolo_comm_create_threads(1, NULL, &h.comm));
+    ASSERT_OK(kolo_comm_set_hook(h.comm, call_back, &h));
+    ASSERT_OK(kolo_barrier(h.comm));
+    assert_int_equal(h.n, 2); /* at the begin and at the end */
+    for (int i = 0; i < h.n; i++) assert_int_equal(h.statuses[i], KOLO_ERR_ARG);
+    ASSERT_OK(kolo_comm_set_hook(h.comm, NULL, NULL));
+    ASSERT_OK(kolo_barrier(h.comm));
+    kolo_comm_destroy(h.comm);
+}
+
 static kolo_status invalid_log_body(kolo_comm *unused, const void *arg, void *result) {
     kolo_comm *comm;
     setenv("KOLO_LOG", (const char *)arg, 1);
@@ -386,6 +412,7 @@ TEST_MAIN(test_comm_inside) {
         cmocka_unit_test(joining_by_a_store_is_logged_too),
         cmocka_unit_test(a_trace_has_begin_and_end_of_each_request),
         cmocka_unit_test(a_hook_is_called_at_begin_and_end),
+        cmocka_unit_test(a_hook_must_not_use_its_communicator),
         cmocka_unit_test(an_invalid_log_is_refused),
         cmocka_unit_test(bytes_are_counted_by_peer),
     };
