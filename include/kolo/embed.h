@@ -68,7 +68,8 @@ typedef struct kolo_comm_event {
 } kolo_comm_event;
 
 /* The texts are valid during the call. It may come from any thread that makes progress, also one of
- * the library, never from two at once; it must be brief, and must not use the communicator. */
+ * the library, never from two at once; it must be brief, and must not use the communicator: calls
+ * of its own fail with ARG. */
 typedef void kolo_comm_hook(void *arg, const kolo_comm_event *event);
 
 /* Calls `hook` whenever a collective or message of this communicator or of its sub-groups begins

@@ -125,12 +125,13 @@ static kolo_status match_counts(kolo_request *q, int peer, const kolo_peer_call 
 }
 
 /* In an uneven all-to-all a peer without elements for this rank may have gone on, if it is not
- * connected to this rank. */
+ * connected to this rank. One that shares memory has not: both match each other first, and it may
+ * have announced the collective since the query. */
 static kolo_status await_announcement(kolo_request *q, int peer) {
     kolo_transport *t = q->comm->transport;
     kolo_peer_state state;
     kolo_transport_need(t, peer, true);
-    if (!q->peer_counts || !t->sparse) return KOLO_OK;
+    if (!q->peer_counts || !t->sparse || kolo_comm_maps(q->comm, peer)) return KOLO_OK;
     t->ops->peer_state(t, peer, &state);
     if (state.condition == KOLO_PEER_LOST || state.finished <= q->seq) return KOLO_OK;
     const uint64_t sends = q->peer_counts[peer], expects = q->peer_counts[q->comm->size + peer];
@@ -494,6 +495,7 @@ static kolo_status run_rounds(kolo_request *q, bool *complete, bool *moved) {
  * accesses, for whose end this rank's peers wait too. */
 static kolo_status run_windows(kolo_request *q, bool *complete, bool *moved) {
     kolo_status status = KOLO_OK;
+    *complete = false;
     kolo_transport_begin_access(q->comm->transport);
     bool may = kolo_comm_may_complete(q->comm, q->seq);
     if (may) status = run_rounds(q, complete, moved);

@@ -24,7 +24,6 @@
 #include "base/memory.h"
 #include "base/status.h"
 #include "comm/engine/comm_trace.h"
-#include "comm/engine/family.h"
 
 #include <string.h>
 
@@ -354,15 +353,14 @@ static kolo_status take_frame(kolo_comm *comm, int peer, lane *l) {
 }
 
 /* A sender that has reported a failure may have used the memory of its message since, or freed it;
- * so may one that has left, unless the network has its messages. This is asked before data is taken
- * and after. */
-static bool has_failed(const kolo_comm *comm, int peer) {
-    kolo_transport *t = comm->transport;
+ * so may one that has left with requests in flight. This is checked before data is taken and after.
+ */
+static bool has_failed(kolo_transport *t, int peer) {
     kolo_peer_state state;
     if (!kolo_transport_alarmed(t)) return false;
     t->ops->peer_state(t, peer, &state);
     return state.condition == KOLO_PEER_FAILED ||
-           (state.condition == KOLO_PEER_LEFT && kolo_comm_maps(comm, peer));
+           (state.condition == KOLO_PEER_LEFT && state.unfinished);
 }
 
 static void take_body(lane *l) {
@@ -378,7 +376,7 @@ static kolo_status pump_in(kolo_comm *comm, int peer, bool *moved) {
     for (;;) {
         size_t taken, body = l->body ? l->body->count * l->body->element_bytes : 0;
         bool arrived;
-        if (has_failed(comm, peer)) return KOLO_OK; /* a check of the peers finds that too */
+        if (has_failed(t, peer)) return KOLO_OK; /* a check of the peers finds that too */
         if (l->body && l->body->moved == body) {
             take_body(l);
             continue;

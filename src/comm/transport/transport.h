@@ -53,6 +53,7 @@ typedef enum kolo_peer_condition {
 
 typedef struct kolo_peer_state {
     kolo_peer_condition condition;
+    bool unfinished;   /* LEFT: with requests in flight, whose memory is not to be accessed */
     bool ended;        /* its process has ended or is unreachable, whatever the condition; ALIVE: it
                           could not be connected when nothing needed it */
     uint64_t finished; /* the peer has finished all collectives below this number */

@@ -18,7 +18,6 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 static const int worlds[] = {1, 2, 3, 4, 5, 8};
 
@@ -379,13 +378,16 @@ static void nobody_leaves_a_barrier_before_all_have_come(void **state) {
 
 /* ---- a barrier waits for all ---- */
 
-enum { COMING = 16, POLLS = 200, POLLED = 1 }; /* so many that most do not exchange messages */
+enum {
+    COMING = 16, /* so many that most do not exchange messages */
+    POLLS = 200,
+    POLLED = 1,
+    SLEEP_NS = 1000000,
+};
 
 typedef struct arrival {
     _Alignas(64) _Atomic int stage;
 } arrival;
-
-static void nap_1_ms(void) { nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL); }
 
 /* Rank 0 comes after all others have waited for a while. */
 static kolo_status late_body(kolo_comm *comm, const void *arg, void *result) {
@@ -394,7 +396,7 @@ static kolo_status late_body(kolo_comm *comm, const void *arg, void *result) {
     kolo_request *q;
     KOLO_TRY(kolo_barrier_create(comm, "late", &q));
     for (int r = 1; rank == 0 && r < COMING; r++) {
-        while (atomic_load(&own[r].stage) < POLLED) nap_1_ms();
+        while (atomic_load(&own[r].stage) < POLLED) kolo_sleep_ns(SLEEP_NS);
     }
     KOLO_TRY(kolo_request_start(q));
     for (int i = 0; rank > 0 && i < POLLS; i++) {
@@ -403,7 +405,7 @@ static kolo_status late_body(kolo_comm *comm, const void *arg, void *result) {
         if (complete && atomic_load(&own[-rank].stage) < POLLED) {
             return KOLO_FAIL(KOLO_ERR_FORMAT, "rank %d does not wait for rank 0", rank);
         }
-        nap_1_ms();
+        kolo_sleep_ns(SLEEP_NS);
     }
     atomic_store(&own->stage, POLLED);
     return kolo_request_wait(q, 0);

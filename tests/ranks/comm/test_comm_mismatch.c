@@ -175,6 +175,55 @@ static void slices_that_do_not_fit_are_an_error_everywhere(void **state) {
     }
 }
 
+/* Ranks that connect on demand, and share memory as those of one host do. */
+static const kolo_transport_ops *memory_ops;
+static kolo_request *other; /* of rank 1 */
+
+static bool shares_memory(kolo_transport *t, int peer) { return true; }
+
+/* Rank 1 starts and finishes the collective just after rank 0 has looked for its announcement. */
+static bool query_before(kolo_transport *t, uint64_t seq, int peer, kolo_peer_call *call) {
+    bool complete = false;
+    if (memory_ops->query(t, seq, peer, call)) return true;
+    if (t->rank != 0) return false;
+    ASSERT_OK(kolo_request_start(other));
+    ASSERT_OK(kolo_request_test(other, &complete));
+    assert_true(complete);
+    return false;
+}
+
+static void a_peer_that_is_faster_does_not_disagree(void **state) {
+    kolo_comm *comms[2];
+    kolo_request *requests[2];
+    int32_t in[2] = {1, 2}, out[2] = {0, 0};
+    ASSERT_OK(kolo_comm_create_threads(2, NULL, comms));
+    memory_ops = comms[0]->transport->ops;
+    kolo_transport_ops ops = *memory_ops;
+    ops.query = query_before;
+    ops.reaches = shares_memory;
+    for (int r = 0; r < 2; r++) {
+        const size_t counts[] = {r == 0, r == 1}; /* nothing for the other one */
+        kolo_transport *t = comms[r]->transport;
+        t->ops = &ops;
+        t->sparse = true;
+        t->windows = false;
+        ASSERT_OK(kolo_request_create(comms[r],
+                                      &(kolo_request_opts){.kind = KOLO_COLLECTIVE_ALLTOALL,
+                                                           .dtype = KOLO_DTYPE_I32,
+                                                           .input = &in[r],
+                                                           .output = &out[r],
+                                                           .counts = counts,
+                                                           .output_counts = counts},
+                                      &requests[r]));
+    }
+    other = requests[1];
+    ASSERT_OK(kolo_request_start(requests[0]));
+    ASSERT_OK(kolo_request_wait(requests[0], 0));
+    assert_int_equal(kolo_request_in_flight(other), false);
+    assert_memory_equal(out, in, sizeof in);
+    for (int r = 0; r < 2; r++) kolo_comm_destroy(comms[r]);
+}
+
 /* Detected before MPI is called. */
 static void mismatches_by_mpi(rank_transport mpi) {
     if (!ranks_have(mpi)) {
@@ -222,6 +271,7 @@ TEST_MAIN(test_comm_mismatch) {
         cmocka_unit_test(a_mismatch_is_an_error_everywhere),
         cmocka_unit_test(a_mismatch_shows_what_both_sides_started),
         cmocka_unit_test(slices_that_do_not_fit_are_an_error_everywhere),
+        cmocka_unit_test(a_peer_that_is_faster_does_not_disagree),
         cmocka_unit_test(a_mismatch_is_an_error_by_open_mpi),
         cmocka_unit_test(a_mismatch_is_an_error_by_mpich),
         cmocka_unit_test(a_missing_handle_is_refused),

@@ -226,11 +226,75 @@ static void the_memory_of_a_rank_that_has_ended_is_not_accessed(void **state) {
     }
 }
 
+/* ---- a rank that has left in order ---- */
+
+static const kolo_transport_ops *thread_ops;
+static kolo_comm *sender; /* NULL: it has left */
+static kolo_request *sent;
+
+/* Once all data is copied the send is complete, and its rank leaves. */
+static kolo_status recv_last(kolo_transport *t, uint64_t seq, int peer, void *data, size_t bytes,
+                             size_t *received, bool *arrived) {
+    bool complete;
+    KOLO_TRY(thread_ops->recv(t, seq, peer, data, bytes, received, arrived));
+    if (!sender || *received < BYTES) return KOLO_OK;
+    ASSERT_OK(kolo_request_test(sent, &complete));
+    assert_true(complete);
+    kolo_comm_destroy(sender);
+    sender = NULL;
+    return KOLO_OK;
+}
+
+static kolo_request *make_pending(kolo_comm *comm, const kolo_request_opts *opts) {
+    kolo_request *q;
+    ASSERT_OK(kolo_request_create(comm, opts, &q));
+    ASSERT_OK(kolo_request_start(q));
+    return q;
+}
+
+/* Rank 2 leaves with a receive in flight, which sets the alarm of all; rank 1 leaves after its
+ * message has been copied, before that is complete at rank 0. */
+static void the_message_of_a_rank_that_has_left_in_order_is_taken(void **state) {
+    static int32_t from[COUNT], to[COUNT];
+    kolo_comm *comms[3];
+    ASSERT_OK(kolo_comm_create_threads(3, NULL, comms));
+    kolo_transport *t = comms[0]->transport;
+    kolo_transport_ops ops = *t->ops;
+    const kolo_request_opts send = {
+        .kind = KOLO_COLLECTIVE_SEND, .dtype = KOLO_DTYPE_I32, .input = from, .count = COUNT};
+    const kolo_request_opts recv = {.kind = KOLO_COLLECTIVE_RECV,
+                                    .dtype = KOLO_DTYPE_I32,
+                                    .output = to,
+                                    .count = COUNT,
+                                    .root = 1};
+    int32_t never;
+    for (int i = 0; i < COUNT; i++) from[i] = i;
+    (void)make_pending(
+        comms[2], &(kolo_request_opts){.kind = KOLO_COLLECTIVE_RECV, .output = &never, .count = 1});
+    kolo_comm_destroy(comms[2]);
+    thread_ops = t->ops;
+    ops.recv = recv_last;
+    t->ops = &ops;
+    sender = comms[1];
+    sent = make_pending(comms[1], &send);
+    kolo_request *received = make_pending(comms[0], &recv);
+    for (bool complete = false; !complete;) {
+        bool unused;
+        ASSERT_OK(kolo_request_test(received, &complete));
+        if (sender) ASSERT_OK(kolo_request_test(sent, &unused));
+    }
+    assert_null(sender);
+    assert_memory_equal(to, from, sizeof to);
+    t->ops = thread_ops;
+    kolo_comm_destroy(comms[0]);
+}
+
 TEST_MAIN(test_comm_thread_memory) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_rank_ends_after_the_sums_of_its_peers),
         cmocka_unit_test(a_rank_ends_after_the_copies_of_its_peers),
         cmocka_unit_test(the_memory_of_a_rank_that_has_ended_is_not_accessed),
+        cmocka_unit_test(the_message_of_a_rank_that_has_left_in_order_is_taken),
     };
     return cmocka_run_group_tests_name("comm_thread_memory", tests, NULL, NULL);
 }

@@ -66,7 +66,7 @@ static kolo_status init_tables(kolo_block_transport *t, const kolo_transport_ops
                                .events = -1,
                                .segment.fd = -1};
     t->stage_bytes = STAGE_BYTES;
-    t->settled = 0;
+    t->all_finished = 0;
     t->blocks = kolo_zalloc(n * sizeof(kolo_control_block *));
     t->ends = kolo_zalloc(n * KOLO_BLOCK_CHANNELS * sizeof *t->ends);
     if (t->blocks && t->ends) return KOLO_OK;
@@ -138,15 +138,15 @@ void kolo_block_fini(kolo_block_transport *t) {
 
 bool kolo_block_start(kolo_transport *base, uint64_t seq, void **payload) {
     kolo_block_transport *t = block_transport(base);
-    if (seq >= t->settled + KOLO_FLIGHT_MAX) {
+    if (seq >= t->all_finished + KOLO_FLIGHT_MAX) {
         uint64_t least = UINT64_MAX;
         for (int p = 0; p < base->size; p++) { /* including its own: peers may be ahead */
             if (!t->blocks[p]) continue;       /* on another host */
             uint64_t finished = atomic_load_explicit(&t->blocks[p]->finished, memory_order_acquire);
             if (finished < least) least = finished;
         }
-        t->settled = least;
-        if (seq >= t->settled + KOLO_FLIGHT_MAX) return false;
+        t->all_finished = least;
+        if (seq >= t->all_finished + KOLO_FLIGHT_MAX) return false;
     }
     *payload = slot_of(t->blocks[base->rank], seq)->payload;
     return true;
@@ -327,13 +327,16 @@ kolo_status kolo_block_recv(kolo_transport *base, uint64_t seq, int peer, void *
 void kolo_block_peer_state(kolo_transport *base, int peer, kolo_peer_state *state) {
     kolo_control_block *block = block_transport(base)->blocks[peer];
     *state = (kolo_peer_state){.condition = KOLO_PEER_ALIVE};
-    bool left = atomic_load_explicit(&block->left, memory_order_acquire);
+    /* Before `finished`, which its owner changes no more once it has set one of these. */
+    uint32_t left = atomic_load_explicit(&block->left, memory_order_acquire);
+    bool broken = atomic_load_explicit(&block->broken, memory_order_acquire);
     state->finished = atomic_load_explicit(&block->finished, memory_order_acquire);
-    if (atomic_load_explicit(&block->broken, memory_order_acquire)) {
+    if (broken) {
         state->condition = KOLO_PEER_FAILED;
         state->status = (kolo_status)block->status;
-    } else if (left) {
+    } else if (left != KOLO_LEFT_NOT) {
         state->condition = KOLO_PEER_LEFT;
+        state->unfinished = left == KOLO_LEFT_UNFINISHED;
     }
     if (state->condition == KOLO_PEER_ALIVE) return;
     memcpy(state->report, block->report, sizeof state->report);

@@ -108,7 +108,7 @@ typedef struct kolo_block_transport {
     kolo_control_block **blocks;  /* [size], including its own */
     kolo_channel_end *ends;       /* [KOLO_BLOCK_CHANNELS][peer] */
     uint64_t probe_value;         /* read by peers to test their access; in private memory */
-    uint64_t settled;             /* all peers have finished all collectives below */
+    uint64_t all_finished;        /* all peers have finished all collectives below */
     size_t stage_bytes;
     bool staged; /* a stage block has been used */
     const kolo_transport_ops

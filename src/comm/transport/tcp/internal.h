@@ -79,7 +79,7 @@ typedef struct kolo_tcp_transport {
     uint32_t group,
         next_group;   /* this rank's number for the group; root group: the next free one */
     uint64_t started; /* all collectives below have been */
-    uint64_t finished, finished_sent, settled;
+    uint64_t finished, finished_sent, all_finished;
     _Atomic uint32_t alarm; /* see kolo_transport */
     kolo_status failed;     /* root group: an announcement was not sent; progress returns it */
     bool broken;

@@ -90,12 +90,12 @@ static kolo_status tcp_progress(kolo_transport *base, bool *moved) {
 
 static bool tcp_start(kolo_transport *base, uint64_t seq, void **payload) {
     kolo_tcp_transport *t = tcp(base);
-    if (seq >= t->settled + KOLO_FLIGHT_MAX) {
+    if (seq >= t->all_finished + KOLO_FLIGHT_MAX) {
         uint64_t least = t->finished;
         for (int p = 0; p < base->size; p++) {
             if (t->peers[p] && t->peers[p]->finished < least) least = t->peers[p]->finished;
         }
-        t->settled = least;
+        t->all_finished = least;
         if (seq >= least + KOLO_FLIGHT_MAX) return false;
     }
     for (int p = 0; p < base->size; p++) {
