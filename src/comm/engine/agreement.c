@@ -231,7 +231,7 @@ static kolo_status check_message(kolo_agreement *a, int p, message *m) {
     return KOLO_FAIL(KOLO_ERR_FORMAT, "%s is ahead of the agreement", KOLO_RANK(a->comm, p));
 }
 
-/* A rank of which nothing is expected may ask for the state by sending its own. */
+/* A rank from which nothing is expected may send its state: it needs this one's. */
 static kolo_status receive_some(kolo_agreement *a, int p, bool *arrived) {
     kolo_transport *t = a->transport;
     lane *l = &a->lanes[p];
@@ -287,9 +287,9 @@ static kolo_status look(kolo_agreement *a, bool *moved) {
     return KOLO_OK;
 }
 
-/* Outside of calls: gives what this rank has decided to ranks that ask for it, because those
- * between them have ended, and keeps what comes for the next call. An error is found again there.
- */
+/* Outside of calls: gives what this rank has decided to ranks that have sent their state, because
+ * those between them have ended, and keeps what comes for the next call. An error is found again
+ * there. */
 static void serve(kolo_agreement *a) {
     int64_t now_ns = kolo_now_ns();
     bool moved = false;

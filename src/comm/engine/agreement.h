@@ -14,8 +14,8 @@
  * Two decisions of live ranks are equal. The proposals of a rank grow. Who decides X has had X from
  * each rank outside of its set, and so has who decides Y: each of both has proposed the other's,
  * and its own last; so X contains Y and Y contains X. Who adopts X from a rank has not proposed
- * that as lost, so what it has proposed before is a proposal of this rank too, by the same
- * argument.
+ * that rank as lost. If it is outside of another decision Y it has proposed Y, so that rank is
+ * outside of Y too, and X equals Y as above.
  *
  * Where ranks connect on demand, they send their states to few others, at distances of powers of
  * two and to their neighbours among the ranks that live, and pass on who has the same proposal as

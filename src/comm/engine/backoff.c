@@ -106,7 +106,7 @@ static void pause_by(kolo_comm *comm, void (*how)(int64_t ns), int64_t ns) {
 }
 
 /* Releases the processor for a moment. */
-static void yield_or_nap(kolo_comm *comm, kolo_idle *w) {
+static void yield_or_sleep(kolo_comm *comm, kolo_idle *w) {
     int64_t before_ns = w->now_ns, waited_ns = before_ns - w->since_ns;
     int64_t sleep_ns = kolo_backoff_ns(waited_ns, SLEEP_NS);
     bool sleeps = waited_ns > YIELD_NS || before_ns < comm->busy_until_ns;
@@ -146,7 +146,7 @@ kolo_status kolo_idle_step(kolo_comm *comm, kolo_idle *w, bool moved) {
         }
     }
     if (!w->started_ns) w->started_ns = w->since_ns;
-    yield_or_nap(comm, w);
+    yield_or_sleep(comm, w);
     return kolo_comm_watch_sometimes(comm, w->now_ns);
 }
 

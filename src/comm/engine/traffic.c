@@ -13,7 +13,7 @@ static bool is_done(const kolo_request *q, size_t i) {
     return i < kolo_schedule_round_end(s, q->round + 1) && q->ahead[i - end].done;
 }
 
-/* How often entry `i` of a schedule has completed since the request was settled. */
+/* How often entry `i` of a schedule has completed since they were collected. */
 static uint64_t completions(const kolo_request *q, int schedule, size_t i) {
     bool runs = q->state == REQUEST_RUNNING && q->schedule == &q->schedules[schedule];
     return q->completed[schedule] + (runs && is_done(q, i));

@@ -37,10 +37,10 @@ typedef struct kolo_call_head {
 typedef struct kolo_reply_head {
     uint32_t type, status;
     uint64_t serial, clock;
-    uint64_t bytes;  /* of the reply, or of the error's text */
-    uint64_t placed; /* 1: the reply is in the client's memory already */
-    uint64_t exposed_handle,
-        exposed_at; /* of memory that the server exposes; where the reply is in it */
+    uint64_t bytes;          /* of the reply, or of the error's text */
+    uint64_t placed;         /* 1: the reply is in the client's memory already */
+    uint64_t exposed_handle; /* of memory that the server exposes; 0: the reply is not in that */
+    uint64_t exposed_at;     /* where the reply is in it */
 } kolo_reply_head;
 
 /* Bytes that connections have carried. Any thread; relaxed. */

@@ -23,9 +23,8 @@ typedef enum kolo_owner_request {
     KOLO_OWNER_PUSH, /* the key: the choice that its worker has found last */
     KOLO_OWNER_FINISH,
     KOLO_OWNER_STATE,   /* the key: as of a pull */
-    KOLO_OWNER_BARRIER, /* the key: those before; the clock of the reply: whether a rank asks to
-                         * stop
-                         */
+    KOLO_OWNER_BARRIER, /* the key: those before; the clock of the reply: whether a rank has
+                           requested the end of the run */
     KOLO_OWNER_LEASE,   /* the key: those before; the clock of the request is the end; that of the
                            reply the number and 1. The reply is the clock with which the worker goes
                            on */

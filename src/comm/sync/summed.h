@@ -9,7 +9,7 @@
 
 enum { KOLO_SUMMED_FLOATS = 2 };
 
-/* `number`: from 0 to below 2^36. */
+/* `number`: from 0; it, and the sum: below 2^36. */
 KOLO_SHARED void kolo_summed_set(float *summed, int64_t number);
 /* Of any floats, which another process may have written: at least 0, whatever they are. */
 KOLO_SHARED int64_t kolo_summed_get(const float *summed);
