@@ -49,10 +49,10 @@ typedef struct slot {
 } slot;
 
 /* The shards of this rank from a step on. */
-typedef struct deal {
+typedef struct shard_range {
     int64_t from;
     int first, end;
-} deal;
+} shard_range;
 
 /* A thread, or the consumer where there is none. */
 typedef struct worker {
@@ -68,7 +68,7 @@ struct kolo_loader {
     kolo_field fields[KOLO_MAX_FIELDS];
     kolo_sampler *sampler; /* of the thread that begins a batch */
     slot *ring;
-    deal now;          /* of the thread that begins a batch, as the next one */
+    shard_range now;   /* of the thread that begins a batch, as the next one */
     int64_t announced; /* batches */
     worker *workers;
     int started; /* threads */
@@ -83,7 +83,7 @@ struct kolo_loader {
     bool beginning;        /* under lock: a thread begins batch `begun` */
     bool failed;           /* under lock: a batch has; none begins after it */
     bool ended;            /* under lock: the stream has; the batch begun last is the last one */
-    deal next;             /* under lock: replaces `now` when its step comes */
+    shard_range next;      /* under lock: replaces `now` when its step comes */
     bool stop;             /* under lock: destroy was called */
 };
 
@@ -100,9 +100,9 @@ static slot *slot_of(const kolo_loader *l, int64_t batch) {
     return &l->ring[batch % l->opts.slots];
 }
 
-static kolo_share share_of(const kolo_loader *l, int64_t step, int part, deal d) {
+static kolo_share share_of(const kolo_loader *l, int64_t step, int part, shard_range r) {
     const kolo_loader_opts *o = &l->opts;
-    return o->shards > 0 ? kolo_sampler_shards(&l->order, step, o->shards, d.first, d.end)
+    return o->shards > 0 ? kolo_sampler_shards(&l->order, step, o->shards, r.first, r.end)
                          : kolo_sampler_share(&l->order, step, part, o->world);
 }
 
@@ -361,7 +361,7 @@ static kolo_status set_up(const kolo_loader_opts *given, kolo_loader *l) {
     KOLO_TRY(kolo_loader_fields(&opts, l->fields, &l->n_fields));
     l->opts = opts;
     l->position = opts.from.samples;
-    l->now = l->next = (deal){.first = opts.first_shard, .end = opts.end_shard};
+    l->now = l->next = (shard_range){.first = opts.first_shard, .end = opts.end_shard};
     return KOLO_OK;
 }
 
@@ -458,7 +458,7 @@ int64_t kolo_loader_steps(const kolo_loader *loader) { return kolo_sampler_steps
 
 int64_t kolo_loader_largest(const kolo_loader *loader) {
     return share_of(loader, 0, loader->opts.on_demand ? 0 : loader->opts.rank,
-                    (deal){.first = loader->opts.first_shard, .end = loader->opts.end_shard})
+                    (shard_range){.first = loader->opts.first_shard, .end = loader->opts.end_shard})
         .count;
 }
 
@@ -468,7 +468,7 @@ void kolo_loader_deal(kolo_loader *l, int64_t from, int first_shard, int end_sha
     KOLO_ASSERT(first_shard >= 0 && first_shard <= end_shard && end_shard <= l->opts.shards);
     pthread_mutex_lock(&l->lock);
     KOLO_ASSERT(number >= l->used + l->opts.slots);
-    l->next = (deal){from, first_shard, end_shard};
+    l->next = (shard_range){from, first_shard, end_shard};
     pthread_mutex_unlock(&l->lock);
 }
 

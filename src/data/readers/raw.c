@@ -251,6 +251,7 @@ kolo_status kolo_read_raw(const kolo_reader *reader, const char *argument, kolo_
         KOLO_TRY(choose_target(d, own, target));
         KOLO_TRY(check_rows(d, own));
         kolo_file_unmap(&own->view);
+        own->data = NULL;
         KOLO_TRY(choose_rows(d, own, whole ? 0 : part, seed));
         d->gather = gather;
     }
