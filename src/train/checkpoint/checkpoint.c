@@ -13,9 +13,9 @@
 const uint64_t kolo_checkpoint_training_version = 2;
 static const int64_t max_dim = 1 << 20, max_count = INT64_C(1) << 32; /* of one sample */
 
-const char *const kolo_checkpoint_keys[] = {
-    "kolo",  "model", "model_options", "sample", "classes", "data", "epochs",
-    "steps", "seed",  "best",          "format", "mesh",    NULL};
+const char *const kolo_checkpoint_keys[] = {"kolo",  "model",  "model_options", "sample", "classes",
+                                            "data",  "epochs", "steps",         "seed",   "best",
+                                            "table", "format", "mesh",          NULL};
 
 /* ---- opening ---- */
 

@@ -200,6 +200,9 @@ static void runs_resume_with_their_rows(void **state) {
         opts.steps = 14;
         (void)train_well(cases[i].workers + cases[i].servers, &opts);
         ASSERT_OK(verify("rows/checkpoint-14.safetensors"));
+        ASSERT_OK(kolo_checkpoint_export("rows/checkpoint-14.safetensors", "weights.safetensors",
+                                         KOLO_FORMAT_NATIVE));
+        ASSERT_OK(verify("weights.safetensors")); /* they are without the rows */
         if (cases[i].servers == 1) { /* a damaged file: the checkpoint before is taken */
             assert_int_equal(system("truncate -s -1 rows/checkpoint-14.tables.safetensors"), 0);
             assert_int_equal(verify("rows/checkpoint-14.safetensors"), KOLO_ERR_FORMAT);
