@@ -70,7 +70,7 @@ static kolo_status fail_check(const kolo_memory_need *own, const local_needs *lo
     add_need(&t, own);
     if (local->servers > 0) {
         if (!serves(own)) kolo_text_add(&t, ", a server %.1f GiB", local->server / gib);
-        kolo_text_add(&t, ", the %d workers and %d servers of this machine %.1f GiB",
+        kolo_text_add(&t, ", workers (%d) and servers (%d) of this machine together %.1f GiB",
                       local->workers, local->servers, local->together / gib);
     } else if (local->workers > 1) {
         kolo_text_add(&t, ", all %d of them %.1f GiB", local->workers, local->together / gib);

@@ -74,8 +74,8 @@ static void train_limited(const kolo_train_opts *opts, int64_t bytes, train_outc
 }
 
 /* All ranks of a machine are checked together. A server has two copies of the parameters, the state
- * and the gradient, one in its plan; a worker has one of each to exchange,
- * and each rank has registered memory for parameters and gradient. */
+ * and the gradient, one in its plan; a worker has one of each to exchange, and each rank has
+ * registered memory for parameters and gradient. */
 static void memory_of_servers_is_checked(void **state) {
     static train_outcome o[3];
     kolo_train_opts opts = served_opts(KOLO_SYNC_PS, 1);
@@ -94,8 +94,8 @@ static void memory_of_servers_is_checked(void **state) {
     for (int rank = 0; rank < 3; rank++) {
         assert_int_equal(o[rank].status, KOLO_ERR_NOMEM);
         assert_non_null(strstr(o[rank].error, "a worker needs"));
-        assert_non_null(strstr(o[rank].error, ", a server 0.0 GiB, the 2 workers and 1 servers of "
-                                              "this machine 0.0"));
+        assert_non_null(strstr(o[rank].error, ", a server 0.0 GiB, workers (2) and servers (1) of "
+                                              "this machine together 0.0"));
     }
 }
 
