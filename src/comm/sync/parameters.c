@@ -350,7 +350,8 @@ static kolo_status distribute(kolo_parameters *p, const float *initial, float *a
 /* What serves the requests to a rank. */
 static kolo_service_opts serving(const kolo_parameters *p) {
     const size_t held = 4 + (kolo_parameters_buckets(p) > 1 ? 2 * KOLO_BUCKETS_AHEAD : 0);
-    kolo_service_opts o = {.client_bytes = held * p->largest * sizeof(float) + (1 << 20),
+    const size_t numbers = held * p->largest + (p->opts.exchange ? 2 * p->opts.exchanged : 0);
+    kolo_service_opts o = {.client_bytes = numbers * sizeof(float) + (1 << 20),
                            .joins = p->opts.joins,
                            .exposed = p->exposed,
                            .exposed_bytes = p->exposed_bytes,

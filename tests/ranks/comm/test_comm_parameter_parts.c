@@ -201,6 +201,39 @@ static kolo_status norms_body(kolo_comm *comm, const void *arg, void *result) {
     return KOLO_OK;
 }
 
+/* More numbers than all else that a rank sends to an owner. */
+enum { MANY = 1 << 19 };
+
+static size_t count_owners(void *arg, const kolo_parameters_update *u, int k, float *numbers) {
+    float *owners = arg;
+    if (k == 1) *owners = numbers[MANY - 1];
+    if (k == 1) return 0;
+    for (int i = 0; i < MANY; i++) numbers[i] = 1;
+    return MANY;
+}
+
+static void add_owners(void *arg, const kolo_parameters_update *u) {
+    for (size_t i = 0; i < u->count; i++) u->values[i] += *(const float *)arg;
+}
+
+static kolo_status many_body(kolo_comm *comm, const void *arg, void *result) {
+    float owners = 0, values[] = {0, 0, 0, 0}, gradient[] = {1, 1, 1, 1};
+    const kolo_parameters_opts opts = {.needs_all = true,
+                                       .exchange = count_owners,
+                                       .exchanged = MANY,
+                                       .update = add_owners,
+                                       .arg = &owners};
+    kolo_parameters *p;
+    KOLO_TRY(kolo_parameters_create(comm, values, 4, &opts, &p));
+    for (int s = 0; s < 3; s++) {
+        KOLO_TRY(kolo_parameters_push(p, gradient));
+        KOLO_TRY(kolo_parameters_pull(p, values));
+    }
+    kolo_parameters_destroy(p);
+    if (values[0] == 6 && values[3] == 6) return KOLO_OK;
+    return KOLO_FAIL(KOLO_ERR_FORMAT, "%g and %g", (double)values[0], (double)values[3]);
+}
+
 static kolo_status refused_body(kolo_comm *comm, const void *arg, void *result) {
     normed own = {0, 0};
     kolo_parameters_opts opts = {.servers = 2,
@@ -229,6 +262,7 @@ static void updates_have_sums_over_the_owners(void **state) {
         }
     }
     ASSERT_OK(run_ranks(3, RANKS_THREAD, refused_body, NULL, 0));
+    ASSERT_OK(run_ranks(2, RANKS_TCP, many_body, NULL, 0));
 }
 
 /* ---- pushes in parts ---- */
