@@ -1,6 +1,7 @@
 /* Placements and the regions that follow from them. See placement.h. */
 #include "mesh/placement.h"
 
+#include "base/compiler.h"
 #include "base/integer.h"
 
 #include <stdarg.h>
@@ -203,6 +204,7 @@ typedef struct line {
     size_t length;
 } line;
 
+static void add(line *l, const char *format, ...) KOLO_PRINTF(2, 3);
 static void add(line *l, const char *format, ...) {
     const size_t room = KOLO_PLACEMENT_TEXT - l->length;
     va_list args;

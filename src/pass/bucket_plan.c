@@ -33,7 +33,8 @@ kolo_bucket_times kolo_bucket_plan_times(const kolo_ready_gradient *gradients, i
         const double work = kolo_sum_work_ms(sum, (double)bytes);
         const double wait = kolo_sum_wait_ms(sum, (double)bytes);
         const double begin = fmax(clock, start_of(&gradients[i]));
-        const double left = gradients[n - 1].ready_ms - begin; /* of the kernels */
+        const double ready = fmax(begin, gradients[i].ready_ms); /* not before, whatever F needs */
+        const double left = gradients[n - 1].ready_ms - ready;   /* of the kernels */
         clock = begin + wait;
         t.buckets++;
         t.sums_ms += work + wait;

@@ -53,6 +53,15 @@ static void work_stretches_the_backward_pass_in_proportion(void **state) {
     assert_true(near(t.early_work_ms, 2) && near(t.work_ms, 4) && near(t.end_ms, 9));
 }
 
+/* A sum that the next step needs late begins no earlier. */
+static void work_begins_when_the_gradient_is_complete(void **state) {
+    const kolo_ready_gradient g[] = {{1, 40, 4}, {3, 0, 0}};
+    const kolo_sum_time sum = {0, 0.2, 0, 0.1};
+    const bool ends[] = {true, true};
+    kolo_bucket_times t = kolo_bucket_plan_times(g, 2, &sum, ends); /* waits 1 to 5 */
+    assert_true(near(t.early_work_ms, 2) && near(t.work_ms, 4));
+}
+
 /* The network waits for the second bucket, so that two end earlier, unless there is much work in
  * each. */
 static void work_in_each_bucket_makes_buckets_fewer(void **state) {
@@ -185,6 +194,7 @@ TEST_MAIN(test_bucket_plan) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(times_are_those_of_the_formula),
         cmocka_unit_test(work_stretches_the_backward_pass_in_proportion),
+        cmocka_unit_test(work_begins_when_the_gradient_is_complete),
         cmocka_unit_test(work_in_each_bucket_makes_buckets_fewer),
         cmocka_unit_test(fixed_buckets_end_when_they_are_full),
         cmocka_unit_test(the_next_step_begins_when_its_sums_have_ended),
