@@ -39,7 +39,7 @@ kolo_status kolo_share_text(kolo_comm *comm, kolo_status status, kolo_text *text
     int64_t length = (int64_t)text->length;
     KOLO_TRY(kolo_broadcast(comm, &length, 1, KOLO_DTYPE_I64, 0));
     char *theirs = root ? text->text : kolo_zalloc((size_t)length + 1);
-    status = kolo_agree(comm, theirs || length == 0 ? KOLO_OK : KOLO_NOMEM(length));
+    status = kolo_agree(comm, root || theirs ? KOLO_OK : KOLO_NOMEM(length));
     if (status == KOLO_OK && length > 0) {
         status = kolo_broadcast(comm, theirs, (size_t)length, KOLO_DTYPE_U8, 0);
     }
