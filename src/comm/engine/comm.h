@@ -111,6 +111,7 @@ struct kolo_comm {
     unsigned spins, waits; /* polls before a wait yields; waits so far */
     int64_t looked_ns;     /* time of the latest look for signals */
     int64_t watched_ns;    /* and of the latest check of the peers */
+    bool loss_noticed;     /* by a check: the next one breaks the communicator */
     int64_t busy_until_ns; /* until then processors are assumed busy: waits sleep */
     int64_t lost_ns;       /* time lost in long yields, minus the cost of sleeps (backoff.c) */
 

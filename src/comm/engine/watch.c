@@ -139,7 +139,17 @@ void kolo_comm_look_for_others(kolo_comm *comm) {
     for (int p = 0; p < comm->size; p++) kolo_transport_need(comm->transport, p, false);
 }
 
-kolo_status kolo_comm_watch(kolo_comm *comm) {
+/* What a lost peer did before may complete a request that has not been polled since: the loss breaks
+ * the communicator at the next check, which is due at once. */
+static bool is_news(kolo_comm *comm) {
+    if (comm->loss_noticed) return false;
+    comm->loss_noticed = true;
+    comm->looked_ns = comm->watched_ns = 0;
+    return true;
+}
+
+/* `polled`: the requests, just before. */
+static kolo_status check_peers(kolo_comm *comm, bool polled) {
     KOLO_COMM_LOCK_SCOPE(comm);
     KOLO_TRY(kolo_comm_check(comm));
     findings f = {.lost = -1, .failed = -1, .ended = -1, .leaver = -1};
@@ -148,7 +158,7 @@ kolo_status kolo_comm_watch(kolo_comm *comm) {
     for (int p = 0; p < comm->size; p++) {
         if (p != comm->rank) KOLO_TRY(look_at(comm, p, &f));
     }
-    if (f.lost >= 0) return lose(comm, f.lost, where);
+    if (f.lost >= 0) return !polled && is_news(comm) ? KOLO_OK : lose(comm, f.lost, where);
     if (f.failed >= 0) return reported(comm, f.failed, &f.failure);
     if (f.ended >= 0) {
         return kolo_comm_break_lost(comm, f.ended, "%s is gone%s; it had reported: %s",
@@ -164,14 +174,16 @@ kolo_status kolo_comm_watch(kolo_comm *comm) {
     return KOLO_OK;
 }
 
+kolo_status kolo_comm_watch(kolo_comm *comm) { return check_peers(comm, true); }
+
 static void watch_below(kolo_comm *comm) {
-    if (kolo_comm_in_flight(comm)) (void)kolo_comm_watch(comm);
+    if (kolo_comm_in_flight(comm)) (void)check_peers(comm, false);
     for (kolo_comm *c = comm->children; c; c = c->sibling) watch_below(c);
 }
 
 kolo_status kolo_family_watch(kolo_comm *comm) {
     KOLO_COMM_LOCK_SCOPE(comm);
-    (void)kolo_comm_watch(comm);
+    if (!kolo_comm_in_flight(comm)) (void)check_peers(comm, false);
     watch_below(kolo_comm_whole(comm));
     return kolo_comm_check(comm);
 }

@@ -3,13 +3,14 @@
 
 #include "comm/engine/comm.h"
 
-/* Checks all peers; breaks the communicator if one reports a failure, or is lost while needed. */
+/* Checks all peers, after the requests were polled; breaks the communicator if one reports a failure,
+ * or is lost, or has left while needed. */
 kolo_status kolo_comm_watch(kolo_comm *comm);
 /* For one that waits for a message from any rank, when some rank has left: connects to the others,
  * since they may have left too. */
 void kolo_comm_look_for_others(kolo_comm *comm);
-/* As kolo_comm_watch, for this communicator and for all in its family that have requests in flight.
- */
+/* The same for this communicator and for all in its family that have requests in flight, but a loss
+ * breaks a communicator at the second call: in between the caller polls the requests. */
 kolo_status kolo_family_watch(kolo_comm *comm);
 /* The checks below, after some peer has reported a failure or left. */
 kolo_status kolo_comm_watch_alarm(kolo_comm *comm, uint64_t seq);

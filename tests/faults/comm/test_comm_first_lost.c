@@ -176,6 +176,58 @@ static void a_rank_that_looks_late_names_the_first(void **state) {
     for (size_t i = 0; i < KOLO_COUNT(scenes); i++) check_late(&scenes[i]);
 }
 
+/* ---- a collective that all have entered ---- */
+
+/* A process that is stopped, once, between a poll of its requests and a check of its peers. */
+typedef struct slow_rank {
+    const _Atomic int *dies; /* the process until whose end it is stopped */
+    bool stopped;
+} slow_rank;
+
+static bool stop_once(void *arg) {
+    slow_rank *s = arg;
+    if (!s->stopped) (void)stop_until_end(atomic_load(s->dies));
+    s->stopped = true;
+    return false;
+}
+
+/* All enter a barrier: rank 2 first, which is then stopped; rank 1 ends after it. */
+static kolo_status entered_body(kolo_comm *comm, const void *arg, void *result) {
+    const int rank = kolo_comm_rank(comm);
+    own_state *all = (own_state *)result - rank;
+    slow_rank slow = {.dies = &all[1].pid};
+    atomic_store(&all[rank].pid, getpid());
+    KOLO_TRY(kolo_barrier(comm));
+    if (rank == 2) {
+        comm->interrupted = stop_once;
+        comm->interrupted_arg = &slow;
+        kolo_status status = kolo_barrier(comm);
+        comm->interrupted = NULL;
+        return status == KOLO_OK && !slow.stopped ? KOLO_FAIL(KOLO_ERR_FORMAT, "it did not wait")
+                                                  : status;
+    }
+    while (!is_stopped(atomic_load(&all[2].pid))) kolo_sleep_ns(1000000);
+    KOLO_TRY(kolo_barrier(comm));
+    if (rank == 1) raise(SIGKILL);
+    return KOLO_OK;
+}
+
+static void a_barrier_that_all_have_entered_completes(void **state) {
+    rank_outcome outcomes[RANKS];
+    own_state states[RANKS];
+    (void)run_rank_job(&(rank_job){.n = RANKS,
+                                   .transport = RANKS_SHM,
+                                   .body = entered_body,
+                                   .outcomes = outcomes,
+                                   .results = states,
+                                   .result_bytes = sizeof states[0]});
+    assert_int_equal(outcomes[1].signal, SIGKILL);
+    for (int r = 0; r < RANKS; r += 2) {
+        if (outcomes[r].signal || outcomes[r].status != KOLO_OK)
+            fail_msg("rank %d: signal %d: %s", r, outcomes[r].signal, outcomes[r].error);
+    }
+}
+
 /* ---- a rank that leaves ---- */
 
 /* Rank 1 fails in a sub-group, and leaves; rank 0 is no member of it. */
@@ -242,6 +294,7 @@ static void a_failure_is_named_before_a_rank_that_has_left(void **state) {
 TEST_MAIN(test_comm_first_lost) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_rank_that_looks_late_names_the_first),
+        cmocka_unit_test(a_barrier_that_all_have_entered_completes),
         cmocka_unit_test(a_rank_that_leaves_after_an_error_reports_it),
         cmocka_unit_test(a_failure_is_named_before_a_rank_that_has_left),
     };
