@@ -139,8 +139,8 @@ void kolo_comm_look_for_others(kolo_comm *comm) {
     for (int p = 0; p < comm->size; p++) kolo_transport_need(comm->transport, p, false);
 }
 
-/* What a lost peer did before may complete a request that has not been polled since: the loss breaks
- * the communicator at the next check, which is due at once. */
+/* What a lost peer did before may complete a request that has not been polled since: the loss
+ * breaks the communicator at the next check, which is due at once. */
 static bool is_news(kolo_comm *comm) {
     if (comm->loss_noticed) return false;
     comm->loss_noticed = true;

@@ -3,8 +3,8 @@
 
 #include "comm/engine/comm.h"
 
-/* Checks all peers, after the requests were polled; breaks the communicator if one reports a failure,
- * or is lost, or has left while needed. */
+/* Checks all peers, after the requests were polled; breaks the communicator if one reports a
+ * failure, or is lost, or has left while needed. */
 kolo_status kolo_comm_watch(kolo_comm *comm);
 /* For one that waits for a message from any rank, when some rank has left: connects to the others,
  * since they may have left too. */
