@@ -5,6 +5,7 @@
 #include "base/status.h"
 #include "comm/join/handshake.h"
 #include "fuzz/fuzz.h"
+#include "fuzz/script.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -13,11 +14,6 @@
 
 enum { CLIENTS = KOLO_LISTENER_PENDING + 4, STEPS_MOST = 512, JOIN_MOST = 1024 };
 
-typedef struct script {
-    const uint8_t *bytes;
-    size_t left;
-} script;
-
 typedef struct client {
     int fd;      /* -1: not open */
     bool sent;   /* anything */
@@ -25,7 +21,7 @@ typedef struct client {
 } client;
 
 typedef struct scene {
-    script in;
+    fuzz_script in;
     kolo_key key;
     kolo_listener *listener;
     char name[KOLO_SOCKET_NAME_BYTES];
@@ -33,16 +29,10 @@ typedef struct scene {
     int n_connected, n_valid, n_accepted; /* connections, valid joins, members so far */
 } scene;
 
-static uint8_t next(script *s) {
-    if (s->left == 0) return 0;
-    s->left--;
-    return *s->bytes++;
-}
-
 static int64_t soon(void) { return kolo_now_ns() + INT64_C(10000000000); }
 
 static void connect_client(scene *s) {
-    client *c = &s->clients[next(&s->in) % CLIENTS];
+    client *c = &s->clients[fuzz_next(&s->in) % CLIENTS];
     if (c->fd >= 0) return;
     *c = (client){.fd = -1};
     KOLO_ASSERT(kolo_socket_connect_local(s->name, soon(), &c->fd) == KOLO_OK);
@@ -50,14 +40,12 @@ static void connect_client(scene *s) {
 }
 
 static void send_bytes(scene *s, client *c) {
-    size_t n = next(&s->in);
-    if (n > s->in.left) n = s->in.left;
+    size_t n = fuzz_next(&s->in);
+    const uint8_t *bytes = fuzz_take(&s->in, &n);
     if (n > 0 && c->fd >= 0) {
         c->sent = true;
-        (void)send(c->fd, s->in.bytes, n, MSG_DONTWAIT | MSG_NOSIGNAL);
+        (void)send(c->fd, bytes, n, MSG_DONTWAIT | MSG_NOSIGNAL);
     }
-    s->in.bytes += n;
-    s->in.left -= n;
 }
 
 /* The valid join message for the greeting this client has received, made over a separate
@@ -85,8 +73,8 @@ static void make_join(const scene *s, const client *c, const kolo_hello *hello,
 static void send_join(scene *s, client *c) {
     char join[JOIN_MOST];
     size_t bytes;
-    uint8_t change = next(&s->in), cut = next(&s->in);
-    kolo_hello hello = {.rank = next(&s->in) - 4, .world = next(&s->in)};
+    uint8_t change = fuzz_next(&s->in), cut = fuzz_next(&s->in);
+    kolo_hello hello = {.rank = fuzz_next(&s->in) - 4, .world = fuzz_next(&s->in)};
     memset(hello.name, 'n', sizeof hello.name); /* no NUL: the listener must add it */
     memset(hello.address, 'a', sizeof hello.address);
     if (c->fd < 0) return;
@@ -130,8 +118,8 @@ static void check_proven(scene *s) {
 }
 
 static void step(scene *s) {
-    uint8_t what = next(&s->in) % 6;
-    client *c = what > 0 && what < 4 ? &s->clients[next(&s->in) % CLIENTS] : NULL;
+    uint8_t what = fuzz_next(&s->in) % 6;
+    client *c = what > 0 && what < 4 ? &s->clients[fuzz_next(&s->in) % CLIENTS] : NULL;
     switch (what) {
     case 0:
         connect_client(s);

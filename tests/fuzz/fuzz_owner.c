@@ -5,55 +5,41 @@
 #include "base/status.h"
 #include "comm/sync/parameters_owner.h"
 #include "comm/sync/summed.h"
+#include "fuzz/calls.h"
 #include "fuzz/fuzz.h"
+#include "fuzz/script.h"
 
 #include <string.h>
 
 enum { WORKERS = 3, SERVERS = 2, JOINS = 1, CLIENTS = WORKERS + SERVERS + JOINS };
 enum { HEAD = 2 * KOLO_SUMMED_FLOATS, VALUES = 3, GRADIENT = HEAD + VALUES, STATE = 2 };
-enum { STEPS_MOST = 400, CALLS = 8, BYTES = 256, SUMS = 2, EXCHANGED = 3 };
-
-typedef struct message {
-    kolo_service_call call; /* first */
-    bool open;
-    _Alignas(64) char input[BYTES];
-    _Alignas(64) char output[BYTES];
-} message;
+enum { STEPS_MOST = 400, BYTES = 256, SUMS = 2, EXCHANGED = 3 };
 
 typedef struct game {
-    const uint8_t *bytes;
-    size_t left;
+    fuzz_script in;
     kolo_parameters_owner *owner;
     kolo_parameters_opts opts;
     uint64_t clock[CLIENTS];
     size_t staged[CLIENTS]; /* numbers of its next push */
     bool gone[CLIENTS];
-    message messages[CLIENTS][CALLS];
+    fuzz_call calls[CLIENTS][FUZZ_CALLS];
     int64_t now_ns;
 } game;
 
 static game g;
 
-static uint8_t next(void) {
-    if (g.left == 0) return 0;
-    g.left--;
-    return *g.bytes++;
-}
+static uint8_t next(void) { return fuzz_next(&g.in); }
 
 static int64_t now_ns(void) { return g.now_ns += 1000000; }
 
 static void reply(kolo_service_call *call, kolo_status status, uint64_t clock, const void *data,
                   size_t bytes) {
-    message *m = (message *)(void *)call; /* its first member */
-    KOLO_ASSERT(m->open && bytes <= call->output_bytes);
-    volatile unsigned sum = 0;
-    for (size_t i = 0; i < bytes && status == KOLO_OK; i++) sum += ((const uint8_t *)data)[i];
     const bool took = status == KOLO_OK;
     if (took && call->kind == KOLO_OWNER_PUSH) g.clock[call->client]++;
     if (took && call->kind == KOLO_OWNER_PART) {
         g.staged[call->client] += call->input_bytes / sizeof(float);
     }
-    m->open = false;
+    fuzz_end_call(call, status, data, bytes);
 }
 
 /* ---- the program of the owner ---- */
@@ -88,8 +74,7 @@ static kolo_status wait(void *arg, kolo_service_request *request) { return KOLO_
 /* A number that is right, or at an edge. */
 static uint64_t about(uint64_t right) {
     static const uint64_t edges[] = {0, 1, 2, INT32_MAX, INT64_MAX, UINT64_MAX, UINT64_MAX - 1};
-    const uint8_t how = next();
-    return how < 0xe0 ? right : edges[how % (sizeof edges / sizeof *edges)];
+    return fuzz_about(&g.in, right, edges, KOLO_COUNT(edges));
 }
 
 static size_t least(uint64_t bytes) { return bytes > BYTES ? BYTES : (size_t)bytes; }
@@ -108,14 +93,13 @@ static void write_number(float *to) {
                                   __builtin_nanf(""),
                                   -__builtin_inff()};
     const uint8_t what = next();
-    *to = what < 0xe0 ? (float)(what % 8) : edges[what % (sizeof edges / sizeof *edges)];
+    *to = what < 0xe0 ? (float)(what % 8) : edges[what % KOLO_COUNT(edges)];
 }
 
 static void send(int client) {
-    message *m = g.messages[client];
+    fuzz_call *m = fuzz_find_free(g.calls[client]);
     const uint8_t how = next();
-    while (m < g.messages[client] + CALLS && m->open) m++;
-    if (m == g.messages[client] + CALLS) return; /* no credit */
+    if (!m) return; /* no credit */
     kolo_service_call *q = &m->call;
     const uint32_t kind = next() % (KOLO_OWNER_KINDS + 1);
     const bool pushes = kind == KOLO_OWNER_PUSH, part = kind == KOLO_OWNER_PART;
@@ -141,7 +125,7 @@ static void send(int client) {
 
 /* What a worker has pushed changes before the update that reads it. */
 static void change(int client) {
-    message *m = &g.messages[client][next() % CALLS];
+    fuzz_call *m = &g.calls[client][next() % FUZZ_CALLS];
     if (m->open && m->call.kind == KOLO_OWNER_PUSH) {
         write_number((float *)(void *)m->input + next() % GRADIENT);
     }
@@ -196,8 +180,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t length) {
     const float initial[VALUES + STATE] = {1, 2, 3};
     const kolo_owned has = {{0, VALUES}, {0, GRADIENT}, {0, STATE}, {0, GRADIENT}};
     memset(&g, 0, sizeof g);
-    g.bytes = bytes;
-    g.left = length;
+    g.in = (fuzz_script){bytes, length};
     choose(next());
     KOLO_ASSERT(kolo_parameters_owner_create(&g.opts, &has, WORKERS, reply, &g.owner) == KOLO_OK);
     kolo_parameters_owner_set_clock(g.owner, now_ns);
@@ -210,10 +193,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t length) {
                     KOLO_OK);
     }
     kolo_parameters_owner_load(g.owner, initial);
-    for (int i = 0; i < STEPS_MOST && g.left > 0; i++) step();
+    for (int i = 0; i < STEPS_MOST && g.in.left > 0; i++) step();
     for (int c = 0; c < CLIENTS; c++) lose(c, true);
     for (int c = 0; c < CLIENTS; c++) {
-        for (int i = 0; i < CALLS; i++) KOLO_ASSERT(!g.messages[c][i].open);
+        for (int i = 0; i < FUZZ_CALLS; i++) KOLO_ASSERT(!g.calls[c][i].open);
     }
     (void)kolo_parameters_owner_wait(g.owner);
     kolo_parameters_owner_destroy(g.owner);

@@ -6,6 +6,7 @@
 #include "comm/service/message.h"
 #include "comm/service/server.h"
 #include "fuzz/fuzz.h"
+#include "fuzz/script.h"
 
 #include <string.h>
 #include <sys/socket.h>
@@ -14,8 +15,7 @@
 enum { CLIENTS = 3, CREDITS = 3, STEPS_MOST = 512, CLIENT_BYTES = 8192, SEGMENT = 4096 };
 
 typedef struct game {
-    const uint8_t *bytes;
-    size_t left;
+    fuzz_script in;
     kolo_server *server;
     int fds[CLIENTS]; /* the clients' ends; -1: closed */
     uint64_t serial[CLIENTS];
@@ -26,12 +26,6 @@ typedef struct game {
 } game;
 
 static char segment[SEGMENT]; /* the memory of all clients */
-
-static uint8_t next(game *g) {
-    if (g->left == 0) return 0;
-    g->left--;
-    return *g->bytes++;
-}
 
 /* Maps as the transport shm does. */
 static void *window(kolo_transport *t, int peer, uint64_t handle, size_t bytes) {
@@ -59,7 +53,7 @@ static void lost(void *arg, int client, bool left, const char *reason) {
 
 static void reply(game *g) {
     static const char data[CLIENT_BYTES];
-    uint8_t which = next(g), how = next(g);
+    uint8_t which = fuzz_next(&g->in), how = fuzz_next(&g->in);
     if (g->n_kept == 0) return;
     int i = which % g->n_kept;
     kolo_service_call *call = g->kept[i];
@@ -75,33 +69,31 @@ static void send_to(const game *g, int client, const void *bytes, size_t n) {
 }
 
 static void send_bytes(game *g, int client) {
-    size_t n = next(g);
-    if (n > g->left) n = g->left;
+    size_t n = fuzz_next(&g->in);
+    const uint8_t *bytes = fuzz_take(&g->in, &n);
     g->violated[client] = true;
-    send_to(g, client, g->bytes, n);
-    g->bytes += n;
-    g->left -= n;
+    send_to(g, client, bytes, n);
 }
 
 static uint64_t next_size(game *g) {
     static const uint64_t edges[] = {CLIENT_BYTES, UINT64_MAX, SEGMENT, SEGMENT + 1, INT64_MAX};
-    uint8_t b = next(g);
+    uint8_t b = fuzz_next(&g->in);
     return b < 0xf0 ? b * UINT64_C(5) : edges[b % KOLO_COUNT(edges)];
 }
 
 /* A head that is valid, or almost, and its input, all of it or less. */
 static void send_call(game *g, int client) {
     static const char input[2048];
-    uint8_t how = next(g);
+    uint8_t how = fuzz_next(&g->in);
     kolo_call_head h = {.type = KOLO_MESSAGE_CALL,
                         .serial = ++g->serial[client],
                         .input_bytes = next_size(g),
                         .output_bytes = next_size(g)};
     if (how & 1) h.input_handle = next_size(g);
     if (how & 2) h.output_handle = next_size(g);
-    if (how % 16 == 4) h.serial += next(g);
+    if (how % 16 == 4) h.serial += fuzz_next(&g->in);
     if (how % 16 == 8) h.type = KOLO_MESSAGE_LEAVE;
-    if (how % 16 == 12) h.type ^= next(g);
+    if (how % 16 == 12) h.type ^= fuzz_next(&g->in);
     if (how % 16 == 13) h = (kolo_call_head){.type = KOLO_MESSAGE_PROGRESS, .serial = h.serial};
     size_t n = h.input_handle ? 0 : h.input_bytes;
     if (n > sizeof input) n = sizeof input;
@@ -116,8 +108,8 @@ static void drain(const game *g, int client) {
 }
 
 static void step(game *g) {
-    uint8_t what = next(g) % 8;
-    int client = what < 5 ? next(g) % CLIENTS : 0;
+    uint8_t what = fuzz_next(&g->in) % 8;
+    int client = what < 5 ? fuzz_next(&g->in) % CLIENTS : 0;
     if (what < 5 && g->fds[client] < 0) return;
     switch (what) {
     case 0:
@@ -131,7 +123,7 @@ static void step(game *g) {
         drain(g, client);
         return;
     case 4:
-        if (next(g) % 4) return;
+        if (fuzz_next(&g->in) % 4) return;
         close(g->fds[client]);
         g->fds[client] = -1;
         g->violated[client] = true;
@@ -159,7 +151,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t length) {
     static const bool all[CLIENTS] = {true, true, true};
     static game g;
     kolo_transport transport = {.ops = &ops};
-    g = (game){.bytes = bytes, .left = length};
+    g = (game){.in = {bytes, length}};
     kolo_service_opts opts = {
         .serve = serve, .lost = lost, .arg = &g, .credits = CREDITS, .client_bytes = CLIENT_BYTES};
     kolo_server_place place = {
@@ -171,7 +163,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t length) {
         g.fds[i] = fds[0];
         KOLO_ASSERT(kolo_server_attach(g.server, i, fds[1], NULL) == KOLO_OK);
     }
-    for (int i = 0; i < STEPS_MOST && g.left > 0; i++) step(&g);
+    for (int i = 0; i < STEPS_MOST && g.in.left > 0; i++) step(&g);
     check_silent(&g);
     while (g.n_kept > 0) reply(&g);
     kolo_server_destroy(g.server);

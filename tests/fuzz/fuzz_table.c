@@ -4,45 +4,31 @@
 #include "base/memory.h"
 #include "base/status.h"
 #include "comm/table/table_owner.h"
+#include "fuzz/calls.h"
 #include "fuzz/fuzz.h"
+#include "fuzz/script.h"
 
 #include <string.h>
 
-enum { CLIENTS = 4, WORKERS = 3, BATCH = 6, WIDTH = 3, STEPS_MOST = 400, CALLS = 8, BYTES = 2048 };
-
-typedef struct message {
-    kolo_service_call call; /* first */
-    bool open;
-    _Alignas(64) char input[BYTES];
-    _Alignas(64) char output[BYTES];
-} message;
+enum { CLIENTS = 4, WORKERS = 3, BATCH = 6, WIDTH = 3, STEPS_MOST = 400, BYTES = 2048 };
 
 typedef struct game {
-    const uint8_t *bytes;
-    size_t left;
+    fuzz_script in;
     kolo_table_owner *owner;
     kolo_table_opts opts;
     uint64_t clock[CLIENTS];
     bool gone[CLIENTS];
-    message messages[CLIENTS][CALLS];
+    fuzz_call calls[CLIENTS][FUZZ_CALLS];
 } game;
 
 static game g;
 
-static uint8_t next(void) {
-    if (g.left == 0) return 0;
-    g.left--;
-    return *g.bytes++;
-}
+static uint8_t next(void) { return fuzz_next(&g.in); }
 
 static void reply(kolo_service_call *call, kolo_status status, uint64_t clock, const void *data,
                   size_t bytes) {
-    message *m = (message *)(void *)call; /* its first member */
-    KOLO_ASSERT(m->open && bytes <= call->output_bytes);
-    volatile unsigned sum = 0;
-    for (size_t i = 0; i < bytes && status == KOLO_OK; i++) sum += ((const uint8_t *)data)[i];
     if (status == KOLO_OK && call->kind == KOLO_TABLE_PUSH) g.clock[call->client]++;
-    m->open = false;
+    fuzz_end_call(call, status, data, bytes);
 }
 
 static void update(void *arg, const kolo_table_update *u) {
@@ -58,8 +44,7 @@ static void update(void *arg, const kolo_table_update *u) {
 /* A number that is right, or at an edge. */
 static uint64_t about(uint64_t right) {
     static const uint64_t edges[] = {0, 1, BATCH + 1, INT32_MAX, INT64_MAX, UINT64_MAX};
-    const uint8_t how = next();
-    return how < 0xe0 ? right : edges[how % (sizeof edges / sizeof *edges)];
+    return fuzz_about(&g.in, right, edges, KOLO_COUNT(edges));
 }
 
 static size_t least(uint64_t bytes) { return bytes > BYTES ? BYTES : (size_t)bytes; }
@@ -91,11 +76,10 @@ static void size_request(kolo_service_call *q, size_t n) {
 }
 
 static void send(int client) {
-    message *m = g.messages[client];
+    fuzz_call *m = fuzz_find_free(g.calls[client]);
     const size_t n = next() % (BATCH + 1);
     const uint8_t how = next();
-    while (m < g.messages[client] + CALLS && m->open) m++;
-    if (m == g.messages[client] + CALLS) return; /* no credit */
+    if (!m) return; /* no credit */
     kolo_service_call *q = &m->call;
     *q = (kolo_service_call){.client = client, .kind = next() % (KOLO_TABLE_KINDS + 1)};
     size_request(q, n);
@@ -128,7 +112,7 @@ static void step(void) {
 }
 
 static void check_room(void) {
-    message *m = &g.messages[0][0];
+    fuzz_call *m = &g.calls[0][0];
     kolo_table_stats stats;
     m->call = (kolo_service_call){
         .kind = KOLO_TABLE_STATS, .output = m->output, .output_bytes = sizeof stats};
@@ -140,8 +124,7 @@ static void check_room(void) {
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t length) {
     static const int staleness[] = {0, 0, 2, KOLO_STALENESS_ANY};
     memset(&g, 0, sizeof g);
-    g.bytes = bytes;
-    g.left = length;
+    g.in = (fuzz_script){bytes, length};
     const uint8_t how = next();
     g.opts = (kolo_table_opts){.name = "table",
                                .width = WIDTH,
@@ -157,10 +140,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t length) {
                                .staleness = staleness[how % 4],
                                .update = update};
     KOLO_ASSERT(kolo_table_owner_create(&g.opts, WORKERS, 7, reply, &g.owner) == KOLO_OK);
-    for (int i = 0; i < STEPS_MOST && g.left > 0; i++) step();
+    for (int i = 0; i < STEPS_MOST && g.in.left > 0; i++) step();
     for (int c = 0; c < CLIENTS; c++) lose(c, true);
     for (int c = 0; c < CLIENTS; c++) {
-        for (int i = 0; i < CALLS; i++) KOLO_ASSERT(!g.messages[c][i].open);
+        for (int i = 0; i < FUZZ_CALLS; i++) KOLO_ASSERT(!g.calls[c][i].open);
     }
     check_room();
     kolo_table_owner_wait(g.owner);

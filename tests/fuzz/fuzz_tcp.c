@@ -6,6 +6,7 @@
 #include "comm/transport/tcp/stream.h"
 #include "comm/transport/tcp/tcp.h"
 #include "fuzz/fuzz.h"
+#include "fuzz/script.h"
 
 #include <string.h>
 #include <sys/socket.h>
@@ -18,29 +19,18 @@ enum {
     GUARD = 0x5a,
 };
 
-typedef struct script {
-    const uint8_t *bytes;
-    size_t left;
-} script;
-
 typedef struct game {
-    script in;
+    fuzz_script in;
     kolo_transport *t;
     int peer; /* its end of the connection */
     uint64_t started, finished;
     char out[DATA_MOST]; /* send buffer: borrowed by the transport */
 } game;
 
-static uint8_t next(script *s) {
-    if (s->left == 0) return 0;
-    s->left--;
-    return *s->bytes++;
-}
-
 /* A number near this rank's current one, or an edge case. */
-static uint64_t next_number(script *s, uint64_t near) {
+static uint64_t next_number(fuzz_script *s, uint64_t near) {
     static const uint64_t edges[] = {0, UINT64_MAX, UINT64_MAX - 1, (uint64_t)1 << 32, INT64_MAX};
-    uint8_t b = next(s);
+    uint8_t b = fuzz_next(s);
     return b < 0xf0 ? near + b - 8 : edges[b % KOLO_COUNT(edges)];
 }
 
@@ -50,11 +40,9 @@ static void write_peer(const game *g, const void *bytes, size_t n) {
 }
 
 static void send_bytes(game *g) {
-    size_t n = next(&g->in);
-    if (n > g->in.left) n = g->in.left;
-    write_peer(g, g->in.bytes, n);
-    g->in.bytes += n;
-    g->in.left -= n;
+    size_t n = fuzz_next(&g->in);
+    const uint8_t *bytes = fuzz_take(&g->in, &n);
+    write_peer(g, bytes, n);
 }
 
 /* Sends a frame of any kind, with a body of about a valid length. */
@@ -62,9 +50,9 @@ static void send_frame(game *g) {
     static char body[KOLO_FRAME_DATA_MAX + 64];
     static const size_t lengths[KOLO_FRAME_KINDS] = {
         [KOLO_FRAME_ANNOUNCE] = sizeof(kolo_frame_call), [KOLO_FRAME_REPORT] = 16};
-    kolo_frame f = {.kind = next(&g->in) % (KOLO_FRAME_KINDS + 1)};
+    kolo_frame f = {.kind = fuzz_next(&g->in) % (KOLO_FRAME_KINDS + 1)};
     size_t n = f.kind < KOLO_FRAME_KINDS ? lengths[f.kind] : 0;
-    uint8_t more = next(&g->in);
+    uint8_t more = fuzz_next(&g->in);
     if (f.kind == KOLO_FRAME_DATA) n = more < 250 ? more : KOLO_FRAME_DATA_MAX;
     if (f.kind == KOLO_FRAME_ANNOUNCE || f.kind == KOLO_FRAME_REPORT) n += more * UINT64_C(5);
     if (f.kind == KOLO_FRAME_HEARTBEAT && more > 250) n = 1;
@@ -73,31 +61,31 @@ static void send_frame(game *g) {
     f.value = next_number(&g->in, f.kind == KOLO_FRAME_CREDIT ? 0 : g->finished);
     if (more == 255) f.seq = KOLO_SEQ_P2P;
     memset(body, GUARD, sizeof body);
-    for (size_t i = 0; i < 8 && i < n; i++) body[i] = (char)next(&g->in);
+    for (size_t i = 0; i < 8 && i < n; i++) body[i] = (char)fuzz_next(&g->in);
     write_peer(g, &f, sizeof f);
     write_peer(g, body, n);
 }
 
 static void start_one(game *g) {
     void *payload;
-    kolo_announcement call = {.request = next(&g->in), .count = next(&g->in)};
+    kolo_announcement call = {.request = fuzz_next(&g->in), .count = fuzz_next(&g->in)};
     if (!g->t->ops->start(g->t, g->started, &payload)) return;
     uint64_t peer_counts[4] = {1, 2, 2, 1};
-    bool counted = next(&g->in) % 2;
+    bool counted = fuzz_next(&g->in) % 2;
     g->t->ops->signal(g->t, g->started++, 0, &call, counted ? peer_counts : NULL, "fuzz");
 }
 
 /* A collective in flight, or the point-to-point channel. */
 static uint64_t any_seq(game *g) {
     uint64_t open = g->started - g->finished;
-    uint8_t b = next(&g->in);
+    uint8_t b = fuzz_next(&g->in);
     return open == 0 || b == 255 ? KOLO_SEQ_P2P : g->finished + b % open;
 }
 
 static kolo_status receive_some(game *g) {
     char data[DATA_MOST + 1];
     uint64_t seq = any_seq(g);
-    size_t n = next(&g->in) * UINT64_C(16), taken = SIZE_MAX;
+    size_t n = fuzz_next(&g->in) * UINT64_C(16), taken = SIZE_MAX;
     bool arrived;
     memset(data, GUARD, sizeof data);
     kolo_status status = g->t->ops->recv(g->t, seq, 1, data, n, &taken, &arrived);
@@ -108,7 +96,7 @@ static kolo_status receive_some(game *g) {
 
 static kolo_status send_some(game *g) {
     uint64_t seq = any_seq(g);
-    size_t n = next(&g->in) * UINT64_C(16), taken = SIZE_MAX;
+    size_t n = fuzz_next(&g->in) * UINT64_C(16), taken = SIZE_MAX;
     bool accepted;
     kolo_status status = g->t->ops->send(g->t, seq, 1, g->out, n, &taken, &accepted);
     KOLO_ASSERT(status != KOLO_OK || taken <= n);
@@ -131,7 +119,7 @@ static void query(game *g) {
 
 static kolo_status step(game *g) {
     bool moved = false;
-    switch (next(&g->in) % 9) {
+    switch (fuzz_next(&g->in) % 9) {
     case 0:
         send_bytes(g);
         return KOLO_OK;
