@@ -4,6 +4,7 @@
 #include "support/support.h"
 
 #include <math.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -49,6 +50,52 @@ kolo_train_result train_well(int ranks, const kolo_train_opts *opts) {
     }
     return o[0].result;
 }
+
+/* ---- jobs that are asked to end ---- */
+
+typedef struct preempted_job {
+    const kolo_train_opts *opts;
+    int rank;
+    atomic_int checks; /* that still find nothing */
+} preempted_job;
+
+static bool is_preempted(void *arg) {
+    preempted_job *job = arg;
+    return atomic_fetch_sub(&job->checks, 1) <= 0;
+}
+
+static bool is_not_preempted(void *arg) { return false; }
+
+static kolo_status run_preempted(kolo_comm *comm, const void *arg, void *result) {
+    preempted_job *job = *(preempted_job *const *)arg;
+    const int rank = comm ? kolo_comm_rank(comm) : 0;
+    kolo_train_opts opts = *job->opts;
+    opts.preempted = rank == job->rank ? is_preempted : is_not_preempted;
+    opts.preempted_arg = job;
+    return train_body(comm, &opts, result);
+}
+
+const train_outcome *train_preempted(const char *what, int ranks, const kolo_train_opts *opts,
+                                     int rank, int checks) {
+    static train_outcome outcomes[TRAIN_JOB_RANKS];
+    preempted_job preempted = {.opts = opts, .rank = rank, .checks = checks};
+    preempted_job *const shared = &preempted;
+    const rank_job job = {.n = ranks,
+                          .transport = RANKS_THREAD,
+                          .body = run_preempted,
+                          .arg = &shared,
+                          .arg_bytes = sizeof shared,
+                          .results = outcomes,
+                          .result_bytes = sizeof *outcomes};
+    memset(outcomes, 0, sizeof outcomes);
+    ASSERT_OK(run_rank_job(&job));
+    for (int r = 0; r < ranks; r++) {
+        if (outcomes[r].status != KOLO_OK) fail_msg("%s, rank %d: %s", what, r, outcomes[r].error);
+    }
+    return outcomes;
+}
+
+/* ---- jobs whose bytes are counted ---- */
 
 typedef struct traffic_outcome {
     train_outcome outcome;

@@ -22,6 +22,11 @@ kolo_status train_body(kolo_comm *comm, const kolo_train_opts *opts, void *resul
 const train_outcome *train_job(int ranks, rank_transport transport, const kolo_train_opts *opts);
 /* The result of rank 0 of ranks that are threads; all must succeed. */
 kolo_train_result train_well(int ranks, const kolo_train_opts *opts);
+/* The outcomes of ranks that are threads, all of which must succeed, valid until the next call.
+ * `rank` is asked to end: its first `checks` checks find nothing, all later ones do; -1: no rank is
+ * asked. `what` names the job if it fails. */
+const train_outcome *train_preempted(const char *what, int ranks, const kolo_train_opts *opts,
+                                     int rank, int checks);
 /* The result of rank 0 of ranks on hosts, whose body calls train_body; all must succeed. They are
  * processes of their own: the argument contains no pointers. */
 kolo_train_result train_on_hosts(int ranks, rank_body body, const void *arg, size_t arg_bytes);

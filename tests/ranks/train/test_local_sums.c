@@ -7,7 +7,6 @@
 #include "support/support.h"
 #include "support/train_job.h"
 
-#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -97,64 +96,26 @@ static void a_host_pushes_once(void **state) {
 
 /* ---- preemption ---- */
 
-static atomic_int asked;
-
-static bool is_preempted(void *arg) { return atomic_fetch_add(&asked, 1) > 0; }
-static bool is_not_preempted(void *arg) { return false; }
-
-typedef struct preempted_run {
-    kolo_train_opts opts;
-    int rank; /* that is asked to end; -1: none */
-} preempted_run;
-
-static kolo_status preempted_body(kolo_comm *comm, const void *arg, void *result) {
-    const preempted_run *r = arg;
-    const int rank = kolo_comm_rank(comm);
-    kolo_train_opts opts = r->opts;
-    opts.preempted = rank == r->rank ? is_preempted : is_not_preempted;
-    return train_body(comm, &opts, result);
-}
-
-static kolo_train_result run_asked(int ranks, preempted_run *r) {
-    static train_outcome outcomes[TRAIN_JOB_RANKS];
-    const rank_job job = {.n = ranks,
-                          .transport = RANKS_THREAD,
-                          .body = preempted_body,
-                          .arg = r,
-                          .arg_bytes = sizeof *r,
-                          .results = outcomes,
-                          .result_bytes = sizeof *outcomes};
-    memset(outcomes, 0, sizeof outcomes);
-    atomic_store(&asked, 0);
-    ASSERT_OK(run_rank_job(&job));
-    for (int i = 0; i < ranks; i++) {
-        if (outcomes[i].status != KOLO_OK) fail_msg("rank %d: %s", i, outcomes[i].error);
-    }
-    return outcomes[0].result;
-}
-
 /* The request may reach a worker that does not push. */
 static void a_group_ends_together(void **state) {
     static const int ranks[] = {1, 2};
     const scheme s = {.workers = 4, .servers = 1};
-    preempted_run r = {.opts = options(&s)};
-    r.opts.consistency = "asp,group=2";
-    r.opts.out_dir = "ended";
-    r.opts.steps = 20000;
-    r.opts.epochs = 10000;
+    kolo_train_opts opts = options(&s);
+    opts.consistency = "asp,group=2";
+    opts.out_dir = "ended";
+    opts.steps = 20000;
+    opts.epochs = 10000;
     for (size_t i = 0; i < KOLO_COUNT(ranks); i++) {
         assert_int_equal(system("rm -rf ended"), 0);
-        r.rank = ranks[i];
-        r.opts.resume = NULL;
-        const kolo_train_result first = run_asked(5, &r);
+        opts.resume = NULL;
+        const kolo_train_result first = train_preempted("a group", 5, &opts, ranks[i], 1)->result;
         assert_true(first.preempted);
         assert_in_range(first.steps, 1, 19999);
-        r.rank = -1;
-        r.opts.resume = "ended";
-        r.opts.steps = first.steps + 5;
-        const kolo_train_result rest = run_asked(5, &r);
+        opts.resume = "ended";
+        opts.steps = first.steps + 5;
+        const kolo_train_result rest = train_preempted("a resumed group", 5, &opts, -1, 0)->result;
         assert_int_equal(rest.steps, first.steps + 5);
-        r.opts.steps = 20000;
+        opts.steps = 20000;
     }
 }
 

@@ -7,45 +7,8 @@
 #include "support/support.h"
 #include "support/train_job.h"
 
-#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
-
-static atomic_int asked;
-
-static bool is_preempted(void *arg) { return atomic_fetch_add(&asked, 1) > 1; }
-static bool is_not_preempted(void *arg) { return false; }
-
-typedef struct preempted_run {
-    kolo_train_opts opts;
-    int rank; /* that is asked to end; -1: none */
-} preempted_run;
-
-static kolo_status body(kolo_comm *comm, const void *arg, void *result) {
-    const preempted_run *r = arg;
-    const int rank = comm ? kolo_comm_rank(comm) : 0;
-    kolo_train_opts opts = r->opts;
-    opts.preempted = rank == r->rank ? is_preempted : is_not_preempted;
-    return train_body(comm, &opts, result);
-}
-
-static kolo_train_result run(const char *what, int ranks, preempted_run *r) {
-    static train_outcome outcomes[TRAIN_JOB_RANKS];
-    const rank_job job = {.n = ranks,
-                          .transport = RANKS_THREAD,
-                          .body = body,
-                          .arg = r,
-                          .arg_bytes = sizeof *r,
-                          .results = outcomes,
-                          .result_bytes = sizeof *outcomes};
-    memset(outcomes, 0, sizeof outcomes);
-    atomic_store(&asked, 0);
-    ASSERT_OK(run_rank_job(&job));
-    for (int i = 0; i < ranks; i++) {
-        if (outcomes[i].status != KOLO_OK) fail_msg("%s, rank %d: %s", what, i, outcomes[i].error);
-    }
-    return outcomes[0].result;
-}
 
 /* Rows: how a run of `ranks`, with servers, is divided. */
 typedef struct strategy {
@@ -115,28 +78,25 @@ static void preempted_runs_go_on(void **state) {
     for (size_t i = 0; i < KOLO_COUNT(strategies); i++) {
         const strategy *s = &strategies[i];
         const int more = s->varies ? 5 : 14;
-        preempted_run r = {.opts = options(s)};
+        kolo_train_opts opts = options(s);
         if (TEST_FEWER(i % 3 == 1, false)) continue;
         assert_int_equal(system("rm -rf run"), 0);
-        r.opts.out_dir = "run";
-        r.opts.steps = 100000;
-        r.rank = i % 2 ? s->ranks - s->servers - 1 : 0;
-        const kolo_train_result first = run(s->what, s->ranks, &r);
+        opts.out_dir = "run";
+        opts.steps = 100000;
+        const int asked = i % 2 ? s->ranks - s->servers - 1 : 0;
+        const kolo_train_result first = train_preempted(s->what, s->ranks, &opts, asked, 2)->result;
         if (!first.preempted) fail_msg("%s: %d steps", s->what, (int)first.steps);
-        r.rank = -1;
-        r.opts.resume = "run";
-        r.opts.steps = first.steps + more;
-        if (s->period > 0) r.opts.steps += s->period - r.opts.steps % s->period;
-        const kolo_train_result rest = run(s->what, s->ranks, &r);
-        assert_int_equal(rest.steps, r.opts.steps);
+        opts.resume = "run";
+        opts.steps = first.steps + more;
+        if (s->period > 0) opts.steps += s->period - opts.steps % s->period;
+        const kolo_train_result rest = train_preempted(s->what, s->ranks, &opts, -1, 0)->result;
+        assert_int_equal(rest.steps, opts.steps);
         if (s->period == 0 && rest.samples != rest.steps * 12) {
             fail_msg("%s: %d samples of %d steps", s->what, (int)rest.samples, (int)rest.steps);
         }
         if (s->varies) continue;
-        r.opts.resume = r.opts.out_dir = NULL;
-        kolo_train_opts straight = r.opts;
-        straight.preempted = NULL;
-        const kolo_train_result whole = train_well(s->ranks, &straight);
+        opts.resume = opts.out_dir = NULL;
+        const kolo_train_result whole = train_well(s->ranks, &opts);
         assert_same_run(s->what, &whole, &rest);
     }
 }

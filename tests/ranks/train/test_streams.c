@@ -12,7 +12,6 @@
 
 #include <fcntl.h>
 #include <pthread.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -267,44 +266,16 @@ static void a_silent_stream_does_not_keep_a_run(void **state) {
 }
 
 /* Asked to end while it waits: a checkpoint of the steps so far. One rank is asked. */
-static atomic_int asked;
-static bool is_preempted(void *arg) { return atomic_fetch_add(&asked, 1) > 1; }
-static bool is_not_preempted(void *arg) { return false; }
-
-typedef struct request {
-    kolo_train_opts opts;
-    int rank;
-} request;
-
-static kolo_status train_asked(kolo_comm *comm, const void *arg, void *result) {
-    const request *r = arg;
-    kolo_train_opts opts = r->opts;
-    opts.preempted = kolo_comm_rank(comm) == r->rank ? is_preempted : is_not_preempted;
-    return train_body(comm, &opts, result);
-}
-
 static void end_while_waiting(int rank) {
-    request r = {.opts = job, .rank = rank};
-    train_outcome outcomes[2] = {0};
-    rank_job ranks = {
-        .n = 2,
-        .transport = RANKS_THREAD,
-        .body = train_asked,
-        .arg = &r,
-        .arg_bytes = sizeof r,
-        .results = outcomes,
-        .result_bytes = sizeof *outcomes,
-    };
+    kolo_train_opts opts = job;
     clear();
     write_table("table.csv", 14);
-    r.opts.data = "csv:table.csv,columns=4,classes=3,follow=30";
-    r.opts.out_dir = "run";
-    atomic_store(&asked, 0);
-    ASSERT_OK(run_rank_job(&ranks));
-    for (int i = 0; i < 2; i++) {
-        ASSERT_OK(outcomes[i].status);
-        assert_true(outcomes[i].result.preempted);
-        assert_int_equal(outcomes[i].result.steps, 2);
+    opts.data = "csv:table.csv,columns=4,classes=3,follow=30";
+    opts.out_dir = "run";
+    const train_outcome *o = train_preempted("a run that waits", 2, &opts, rank, 2);
+    for (int r = 0; r < 2; r++) {
+        assert_true(o[r].result.preempted);
+        assert_int_equal(o[r].result.steps, 2);
     }
     assert_true(kolo_file_exists("run/checkpoint-2.safetensors"));
     assert_false(kolo_file_exists("run/checkpoint-final.safetensors"));
