@@ -18,6 +18,16 @@ kolo_status mesh_read_parameters(const kolo_store *store, double to[MESH_NUMBERS
     return KOLO_OK;
 }
 
+void mesh_feed_tokens(kolo_plan *p, int step, int64_t first, int64_t count, int words) {
+    int32_t *x = kolo_plan_input(p, "x", &(kolo_tensor){0});
+    int32_t *y = kolo_plan_input(p, "y", &(kolo_tensor){0});
+    for (int64_t i = 0; i < count; i++) {
+        const int64_t at = step % 3 * 1000 + first + i;
+        x[i] = (int32_t)(at * 7 % words);
+        y[i] = (int32_t)(at * at % words);
+    }
+}
+
 /* The samples that this rank has of each micro-batch, as place `dp` of `ranks`. */
 typedef struct share {
     int dp, ranks;

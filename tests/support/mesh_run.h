@@ -31,6 +31,9 @@ typedef struct mesh_model {
     const void *arg;
 } mesh_model;
 
+/* For `feed` of models of tokens: fills the inputs "x" and "y" with tokens first to first + count -
+ * 1 of a step, numbers below `words`. */
+void mesh_feed_tokens(kolo_plan *p, int step, int64_t first, int64_t count, int words);
 /* What a rank of mesh_run does: trains the model in f64 with the reference kernels. Collective. */
 kolo_status mesh_train(kolo_comm *comm, const mesh_model *m, mesh_outcome *o);
 /* Copies the parameters of a model to `to`, the rest is left. Collective. NOMEM: there are more. */

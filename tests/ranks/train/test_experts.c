@@ -30,13 +30,7 @@ typedef struct setting {
 /* ---- plans in f64 ---- */
 
 static void feed(kolo_plan *p, int step, int64_t first, int64_t count, const void *arg) {
-    int32_t *x = kolo_plan_input(p, "x", &(kolo_tensor){0});
-    int32_t *y = kolo_plan_input(p, "y", &(kolo_tensor){0});
-    for (int64_t i = 0; i < count * TOKENS; i++) {
-        const int64_t at = step % 3 * 1000 + first * TOKENS + i;
-        x[i] = (int32_t)(at * 7 % WORDS);
-        y[i] = (int32_t)(at * at % WORDS);
-    }
+    mesh_feed_tokens(p, step, first * TOKENS, count * TOKENS, WORDS);
 }
 
 static kolo_status build(kolo_graph *g, int64_t samples, const void *arg) {

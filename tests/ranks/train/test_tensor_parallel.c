@@ -144,13 +144,7 @@ static void feed(kolo_plan *p, int step, int64_t first, int64_t count, const voi
         feed_images(p, step, first, count);
         return;
     }
-    int32_t *x = kolo_plan_input(p, "x", &(kolo_tensor){0});
-    int32_t *y = kolo_plan_input(p, "y", &(kolo_tensor){0});
-    for (int64_t i = 0; i < count * TOKENS; i++) {
-        int64_t at = step % 3 * 1000 + first * TOKENS + i;
-        x[i] = (int32_t)(at * 7 % WORDS);
-        y[i] = (int32_t)(at * at % WORDS);
-    }
+    mesh_feed_tokens(p, step, first * TOKENS, count * TOKENS, WORDS);
     int32_t *mask = s->masked ? kolo_plan_input(p, "mask", &(kolo_tensor){0}) : NULL;
     for (int64_t i = 0; mask && i < count * TOKENS; i++) {
         const int64_t sample = first + i / TOKENS, token = i % TOKENS;
