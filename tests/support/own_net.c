@@ -94,3 +94,17 @@ kolo_status own_net_batch(const kolo_session *session, int step, own_net_samples
                           .data = {samples->ids, samples->next}};
     return KOLO_OK;
 }
+
+kolo_status own_net_loop(kolo_session *session, const kolo_dataset *data, int64_t epochs) {
+    kolo_loader *loader;
+    kolo_batch batch;
+    kolo_status status = kolo_session_loader(session, data, NULL, epochs, &loader);
+    if (status != KOLO_OK) return status;
+    while (status == KOLO_OK) {
+        status = kolo_loader_next(loader, &batch);
+        if (status != KOLO_OK || batch.global_count == 0) break;
+        status = kolo_session_step(session, &batch, NULL);
+    }
+    kolo_loader_destroy(loader);
+    return status;
+}

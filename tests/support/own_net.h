@@ -20,5 +20,7 @@ typedef struct own_net_samples {
 /* This rank's share of a step. */
 kolo_status own_net_batch(const kolo_session *session, int step, own_net_samples *samples,
                           kolo_batch *batch);
+/* A program's loop: trains with the batches of a loader. */
+kolo_status own_net_loop(kolo_session *session, const kolo_dataset *data, int64_t epochs);
 /* Fills ids and next, [count,T] each, with samples from `first` on: formulas of their numbers. */
 void own_net_fill(int64_t first, int64_t count, int32_t *ids, int32_t *next);

@@ -184,26 +184,12 @@ typedef struct run_outcome {
     bool errors;
 } run_outcome;
 
-static kolo_status loop(kolo_session *s, const kolo_dataset *data) {
-    kolo_loader *loader;
-    kolo_batch batch;
-    KOLO_TRY(kolo_session_loader(s, data, NULL, 2, &loader));
-    kolo_status status = KOLO_OK;
-    while (status == KOLO_OK) {
-        status = kolo_loader_next(loader, &batch);
-        if (status != KOLO_OK || batch.global_count == 0) break;
-        status = kolo_session_step(s, &batch, NULL);
-    }
-    kolo_loader_destroy(loader);
-    return status;
-}
-
 /* Two epochs: NULL: a loop of the program. */
 static kolo_status run(kolo_comm *comm, const policy *p, const kolo_dataset *data,
                        const kolo_fit_opts *fit, uint64_t *hash, bool *errors) {
     kolo_session *s = NULL;
     KOLO_TRY(create(comm, p, &s));
-    kolo_status status = fit ? kolo_fit(s, data, NULL, fit, NULL) : loop(s, data);
+    kolo_status status = fit ? kolo_fit(s, data, NULL, fit, NULL) : own_net_loop(s, data, 2);
     if (status == KOLO_OK) status = hash_words(s, hash);
     *errors = has_errors(s);
     kolo_session_destroy(s);

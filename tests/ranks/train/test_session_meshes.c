@@ -320,21 +320,6 @@ static kolo_status open_data(int64_t first, int64_t count, int32_t *ids, int32_t
     return kolo_dataset_create(&source, data);
 }
 
-/* An epoch with a loader. */
-static kolo_status loop(kolo_session *s, const kolo_dataset *data) {
-    kolo_loader *loader;
-    kolo_batch batch;
-    KOLO_TRY(kolo_session_loader(s, data, NULL, 1, &loader));
-    kolo_status status = KOLO_OK;
-    while (status == KOLO_OK) {
-        status = kolo_loader_next(loader, &batch);
-        if (status != KOLO_OK || batch.global_count == 0) break;
-        status = kolo_session_step(s, &batch, NULL);
-    }
-    kolo_loader_destroy(loader);
-    return status;
-}
-
 static kolo_status fit(kolo_comm *comm, const setting *t, const kolo_dataset *train,
                        const kolo_dataset *test, fitted *o) {
     kolo_session_opts opts = options_of(t);
@@ -352,7 +337,7 @@ static kolo_status fit(kolo_comm *comm, const setting *t, const kolo_dataset *tr
                          .notice = read_notice,
                          .notice_arg = &w};
     if (kolo_comm_rank(comm) == 0) run.stop = look;
-    kolo_status status = t->load ? KOLO_OK : loop(w.session, train);
+    kolo_status status = t->load ? KOLO_OK : own_net_loop(w.session, train, 1);
     if (status == KOLO_OK) status = kolo_fit(w.session, train, test, &run, &result);
     if (status == KOLO_OK) status = kolo_session_evaluate_dataset(w.session, test, &metrics);
     o->loss = result.final.value[KOLO_METRIC_LOSS];
