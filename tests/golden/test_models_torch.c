@@ -8,6 +8,7 @@
 #include "pass/pass.h"
 #include "support/fewer.h"
 #include "support/formula.h"
+#include "support/golden.h"
 #include "support/graph_eval.h"
 #include "support/support.h"
 #include "train/checkpoint/weights.h"
@@ -237,14 +238,7 @@ static void set_start(kolo_store *store) {
 /* The rounding in the file is that of one order of sums. Others, of other processors, may be many
  * times as far from f64 after a few steps through batch normalizations of a few values. */
 static void check(const network *n, kolo_kernel_set kernels, const char *key, int i, double got) {
-    const json_t *value = json_array_get(json_object_get(n->json, key), (size_t)i);
-    const json_t *rounding =
-        json_array_get(json_object_get(json_object_get(n->json, "rounding"), key), (size_t)i);
-    assert_true(json_is_number(value) && json_is_number(rounding));
-    double should = json_number_value(value), tolerance = 2e-5 + 20 * json_number_value(rounding);
-    if (fabs(got - should) <= tolerance * fmax(1, fabs(should))) return;
-    fail_msg("%s, kernels %d: %s %d is %.9g, not %.9g within %.2g", n->name, kernels, key, i, got,
-             should, tolerance);
+    golden_check(n->json, kernels, key, i, got, (golden_bound){2e-5, 20});
 }
 
 static void train(const network *n, kolo_kernel_set kernels) {

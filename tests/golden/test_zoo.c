@@ -6,6 +6,7 @@
 #include "base/file.h"
 #include "support/fewer.h"
 #include "support/formula.h"
+#include "support/golden.h"
 #include "support/support.h"
 #include "train/session/session.h"
 
@@ -119,14 +120,7 @@ static void measure_moves(const kolo_store *store, kolo_value_kind kind, double 
 
 /* Number i under `key`, against what it should be. */
 static void check(const network *n, kolo_kernel_set kernels, const char *key, int i, double got) {
-    const json_t *value = json_array_get(json_object_get(n->json, key), (size_t)i);
-    const json_t *rounding =
-        json_array_get(json_object_get(json_object_get(n->json, "rounding"), key), (size_t)i);
-    assert_true(json_is_number(value) && json_is_number(rounding));
-    double should = json_number_value(value), tolerance = 1e-4 + 4 * json_number_value(rounding);
-    if (fabs(got - should) <= tolerance * fmax(1, fabs(should))) return;
-    fail_msg("%s, kernels %d: %s %d is %.9g, not %.9g within %.2g", n->name, kernels, key, i, got,
-             should, tolerance);
+    golden_check(n->json, kernels, key, i, got, (golden_bound){1e-4, 4});
 }
 
 static void train(const network *n, kolo_kernel_set kernels) {
