@@ -18,6 +18,14 @@
 
 static const char images[] = "synthetic:N=90,test=20,shape=1x14x14,seed=2";
 
+static const kolo_train_opts four_steps = {.model = "mlp",
+                                           .data = images,
+                                           .batch = 10,
+                                           .steps = 4,
+                                           .no_eval = true,
+                                           .out_dir = "run",
+                                           .checkpoint_steps = 2};
+
 static void forget(void) { assert_int_equal(system("rm -rf run other"), 0); }
 
 static void a_job_that_differs_names_the_difference(void **state) {
@@ -90,13 +98,7 @@ static void a_job_that_differs_names_the_difference(void **state) {
 
 /* A new run does not remove the resumable checkpoints of an earlier one, finished or not. */
 static void what_can_go_on_is_kept(void **state) {
-    kolo_train_opts opts = {.model = "mlp",
-                            .data = images,
-                            .batch = 10,
-                            .steps = 4,
-                            .no_eval = true,
-                            .out_dir = "run",
-                            .checkpoint_steps = 2};
+    kolo_train_opts opts = four_steps;
     train_well(1, &opts);
     assert_int_equal(remove("run/checkpoint-final.safetensors"), 0);
     const train_outcome *o = train_job(1, RANKS_THREAD, &opts);
@@ -130,13 +132,7 @@ static void what_can_go_on_is_kept(void **state) {
 
 /* A resumed run replaces the final weights and the checkpoints only when it has newer ones. */
 static void what_was_trained_stays_until_it_is_replaced(void **state) {
-    kolo_train_opts opts = {.model = "mlp",
-                            .data = images,
-                            .batch = 10,
-                            .steps = 4,
-                            .no_eval = true,
-                            .out_dir = "run",
-                            .checkpoint_steps = 2};
+    kolo_train_opts opts = four_steps;
     train_well(1, &opts);
     kolo_run_files *files; /* of a run that goes on from step 2 and is killed */
     ASSERT_OK(kolo_run_files_open("run", 2, false, &files));
@@ -173,14 +169,9 @@ static void damage_is_named(void **state) {
         {"\"options\"", "\"optionx\"", "have no options"},
         {"\"optimizer.velocity.fc1.bias\"", "\"optimizer.velocity.fc1.bius\"", "is missing"},
     };
-    kolo_train_opts opts = {.model = "mlp",
-                            .data = images,
-                            .batch = 10,
-                            .steps = 4,
-                            .optimizer.momentum = 0.9,
-                            .no_eval = true,
-                            .out_dir = "run",
-                            .checkpoint_steps = 4};
+    kolo_train_opts opts = four_steps;
+    opts.optimizer.momentum = 0.9;
+    opts.checkpoint_steps = 4;
     train_well(1, &opts);
     char *good;
     size_t bytes;
