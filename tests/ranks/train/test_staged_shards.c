@@ -108,15 +108,19 @@ static void other_shards_give_other_bits(void **state) {
     assert_int_not_equal(six.parameter_hash, three.parameter_hash);
 }
 
-/* Layers that move to other stages take their bits along. */
+/* Layers that move to other stages take their bits along. By the weights the model is cut very
+ * unevenly; a loaded machine may disturb the first of several windows of measurement. */
 static void moved_layers_keep_the_bits(void **state) {
     kolo_train_opts opts = cases[0].opts;
+    opts.model_options = "layers=4,width=32,heads=4,context=8,vocab=50,dropout=0.2";
     opts.epochs = 4;
     const kolo_train_result alone = train_well(1, &opts);
     opts.mesh = "pp=2";
-    opts.rebalance_stages = 2;
+    opts.worker_weights = "1,0.01";
+    opts.rebalance_stages = 1;
     const kolo_train_result moved = train_well(2, &opts);
     assert_same_run("rebalanced", &alone, &moved);
+    assert_true(moved.stage_moves >= 1);
 }
 
 static void what_stages_do_not_go_with_is_named(void **state) {
