@@ -125,57 +125,66 @@ static kolo_status record(kolo_options *o, const char *name, int value) {
     return kolo_options_set_from_file(o, name, name, text);
 }
 
-static kolo_status train_in(kolo_comm *comm, int threads, kolo_options *o) {
-    kolo_train_opts opts;
-    KOLO_TRY(resolve(o, threads, &opts));
-    /* Results depend on these: record them in the config even if they were not given. */
-    if (!kolo_options_given(o, "threads")) KOLO_TRY(record(o, "threads", threads));
-    if (opts.batch > 0 && !kolo_options_given(o, "batch"))
-        KOLO_TRY(record(o, "batch", (int)opts.batch));
-    const int workers = kolo_comm_size(comm) - opts.servers; /* below 1: kolo_train refuses it */
+/* Options on which results depend: the config has them even if they were not given. */
+static kolo_status record_defaults(kolo_options *o, const kolo_train_opts *opts, int ranks) {
+    const int workers = ranks - opts->servers; /* below 1: kolo_train refuses it */
+    if (!kolo_options_given(o, "threads")) KOLO_TRY(record(o, "threads", opts->threads));
+    if (opts->batch > 0 && !kolo_options_given(o, "batch")) {
+        KOLO_TRY(record(o, "batch", (int)opts->batch));
+    }
     if (workers > 0 && !kolo_options_typed(o, "workers")) KOLO_TRY(record(o, "workers", workers));
-    if (opts.out_dir && opts.autotune != KOLO_AUTOTUNE_OFF && !kolo_options_given(o, "tuning")) {
-        char *path =
-            kolo_format("%s/tuning.txt", opts.out_dir); /* so that the config reproduces the run */
-        if (!path) return KOLO_NOMEM(strlen(opts.out_dir));
-        kolo_status set = kolo_options_set_from_file(o, "tuning", "tuning", path);
-        kolo_free(path);
-        KOLO_TRY(set);
+    if (!opts->out_dir || opts->autotune == KOLO_AUTOTUNE_OFF || kolo_options_given(o, "tuning")) {
+        return KOLO_OK;
     }
-    kolo_text config = {0};
-    kolo_text_add(&config,
-                  "# The options of a run; 'kolo train --config FILE --out DIR' repeats it "
-                  "in DIR.\n");
-    kolo_options_yaml(o, opts.out_dir, &config);
-    if (config.failed) {
-        kolo_status status = KOLO_NOMEM(config.length);
-        kolo_text_fini(&config);
-        return status;
-    }
-    opts.resolved_config = config.text;
-    bool prints = kolo_comm_rank(comm) == 0;
-    bool quiet = kolo_options_flag(o, "quiet");
-    progress_style style =
+    char *path = kolo_format("%s/tuning.txt", opts->out_dir);
+    if (!path) return KOLO_NOMEM(strlen(opts->out_dir));
+    const kolo_status status = kolo_options_set_from_file(o, "tuning", "tuning", path);
+    kolo_free(path);
+    return status;
+}
+
+/* The text of config.yaml. */
+static kolo_status make_config(kolo_options *o, const char *out_dir, kolo_text *config) {
+    kolo_text_add(config, "# The options of a run; 'kolo train --config FILE --out DIR' repeats it "
+                          "in DIR.\n");
+    kolo_options_yaml(o, out_dir, config);
+    return config->failed ? KOLO_NOMEM(config->length) : KOLO_OK;
+}
+
+static kolo_status train_and_report(kolo_comm *comm, kolo_options *o, kolo_train_opts *opts) {
+    const bool prints = kolo_comm_rank(comm) == 0, quiet = kolo_options_flag(o, "quiet");
+    const progress_style style =
         quiet ? PROGRESS_NONE : (progress_style)kolo_options_choice(o, "progress");
     progress_bar shown = progress_bar_make(style);
-    if (style == PROGRESS_NONE) opts.notice = train_opts_warning;
+    if (style == PROGRESS_NONE) opts->notice = train_opts_warning;
     kolo_train_result result;
-    kolo_status status = train_opts_rows(o, comm, &opts);
+    kolo_status status = train_opts_rows(o, comm, opts);
     if (status == KOLO_OK) {
-        status = kolo_train(comm, &opts, prints ? progress_bar_show : NULL, &shown, &result);
+        status = kolo_train(comm, opts, prints ? progress_bar_show : NULL, &shown, &result);
     }
     progress_bar_end(&shown);
-    kolo_text_fini(&config);
     if (status != KOLO_OK || !prints) return status;
-    result_about about = {.data = opts.data,
-                          .out = opts.out_dir,
-                          .accumulate = opts.accumulate,
-                          .global_batch = opts.global_batch,
-                          .shards = opts.reproducible,
-                          .together = train_opts_together(o, result.workers),
-                          .trained = true,
-                          .quiet = quiet};
+    const result_about about = {.data = opts->data,
+                                .out = opts->out_dir,
+                                .accumulate = opts->accumulate,
+                                .global_batch = opts->global_batch,
+                                .shards = opts->reproducible,
+                                .together = train_opts_together(o, result.workers),
+                                .trained = true,
+                                .quiet = quiet};
     return result_report(&result, &about, kolo_options_text(o, "json"));
+}
+
+static kolo_status train_in(kolo_comm *comm, int threads, kolo_options *o) {
+    kolo_train_opts opts;
+    kolo_text config = {0};
+    KOLO_TRY(resolve(o, threads, &opts));
+    KOLO_TRY(record_defaults(o, &opts, kolo_comm_size(comm)));
+    kolo_status status = make_config(o, opts.out_dir, &config);
+    opts.resolved_config = config.text;
+    if (status == KOLO_OK) status = train_and_report(comm, o, &opts);
+    kolo_text_fini(&config);
+    return status;
 }
 
 /* A process that is no rank of the run. */
