@@ -191,10 +191,50 @@ static void prefetch_rows(kolo_job *j) {
     kolo_session_prefetch_rows(j->session, &next);
 }
 
-/* Completes a step that shall leave nothing to the next one. */
+/* Makes the deferred updates at the end of the step, if the run asks for that: the plans of a
+ * program's session may defer some. */
 static kolo_status run_deferred(kolo_job *j) {
     const bool left = kolo_store_has_deferred(kolo_session_store(j->session));
     return left && j->setup.opts.no_cross_step ? kolo_session_consolidate(j->session) : KOLO_OK;
+}
+
+/* The samples of step k. */
+static kolo_status take_batch(kolo_job *j, int64_t k, kolo_batch *batch) {
+    KOLO_TRY(deal(j, k));
+    *batch = j->stream ? j->dealt : j->resident.batch;
+    if (j->loader && !j->stream) KOLO_TRY(kolo_loader_next(j->loader, batch));
+    if (kolo_session_counts(j->session)) j->damaged += batch->damaged;
+    KOLO_TRY(prepare_audit(j, k));
+    prefetch_rows(j);
+    if (kolo_session_leases(j->session)) {
+        kolo_session_seek(j->session, batch->epoch * j->setup.epoch_steps + batch->step);
+    }
+    return KOLO_OK;
+}
+
+/* Forward, backward, allreduce of the gradients, update. */
+static kolo_status train_on(kolo_job *j, const kolo_batch *batch, double lr, kolo_sums *sums) {
+    const bool before = kolo_job_outlives_workers(j);
+    if (j->ledger && before) KOLO_TRY(kolo_ledger_add(j->ledger, batch));
+    KOLO_TRY(kolo_session_step_batch(j->session, batch, lr, sums));
+    KOLO_TRY(run_deferred(j));
+    return j->ledger && !before ? kolo_ledger_add(j->ledger, batch) : KOLO_OK;
+}
+
+/* Adds the sums of step k, which took `ns`, to all that is reported. */
+static void record_sums(kolo_job *j, int64_t k, const kolo_sums *sums, int64_t ns) {
+    kolo_accumulator_add(&j->state.run, sums, ns);
+    kolo_accumulator_add(&j->state.epoch, sums, ns);
+    j->unstated_ns += ns;
+    if (sums->samples > 0) {
+        kolo_accumulator_add(&j->report, sums, j->unstated_ns);
+        kolo_accumulator_add(&j->line, sums, j->unstated_ns);
+        j->unstated_ns = 0;
+    }
+    kolo_sums *recent = &j->state.recent[k % KOLO_LAST_STEPS];
+    if (j->state.steps == k) *recent = (kolo_sums){0}; /* else another lease of the step */
+    kolo_sums_add(recent, sums);
+    if (k < CHECKED_STEPS) j->first_losses[k] = sums->metric[KOLO_METRIC_LOSS];
 }
 
 kolo_status kolo_job_step(kolo_job *j, int64_t k, int64_t start) {
@@ -202,50 +242,20 @@ kolo_status kolo_job_step(kolo_job *j, int64_t k, int64_t start) {
     KOLO_TRY(choose_buckets(j, k));
     KOLO_TRY(freeze(j, k));
     start += kolo_now_ns() - begun;
-    double lr = kolo_session_lr_at(j->session, k);
-    kolo_batch batch = j->resident.batch;
+    kolo_batch batch;
     kolo_sums sums;
-    KOLO_TRY(deal(j, k));
-    /* The next batch. */
-    if (j->stream) {
-        batch = j->dealt;
-    } else if (j->loader) {
-        KOLO_TRY(kolo_loader_next(j->loader, &batch));
-    }
-    if (kolo_session_counts(j->session)) j->damaged += batch.damaged;
-    KOLO_TRY(prepare_audit(j, k));
-    prefetch_rows(j);
-    if (kolo_session_leases(j->session)) {
-        kolo_session_seek(j->session, batch.epoch * j->setup.epoch_steps + batch.step);
-    }
+    KOLO_TRY(take_batch(j, k, &batch));
     const int64_t ready = kolo_now_ns();
     if (j->trace) kolo_trace_add(j->trace, "next batch", start, ready);
-    /* Forward, backward, allreduce of the gradients, update. */
-    const bool before = kolo_job_outlives_workers(j);
-    if (j->ledger && before) KOLO_TRY(kolo_ledger_add(j->ledger, &batch));
-    KOLO_TRY(kolo_session_step_batch(j->session, &batch, lr, &sums));
-    KOLO_TRY(run_deferred(j)); /* of a session whose plans leave some updates */
-    if (j->ledger && !before) KOLO_TRY(kolo_ledger_add(j->ledger, &batch));
+    KOLO_TRY(train_on(j, &batch, kolo_session_lr_at(j->session, k), &sums));
     if (j->state.run.sums.samples == 0) j->state.first_loss = kolo_sums_loss(&sums);
     KOLO_TRY(check_loss(j, k, &sums));
     KOLO_TRY(balance(j, k));
-    /* Record the time and the metrics. */
-    int64_t ns = kolo_now_ns() - start;
+    const int64_t ns = kolo_now_ns() - start;
     kolo_step_times_add(&j->times, ns + j->deferred_ns);
     record_times(j, ns + j->deferred_ns, ready - start);
-    kolo_accumulator_add(&j->state.run, &sums, ns);
-    kolo_accumulator_add(&j->state.epoch, &sums, ns);
-    j->unstated_ns += ns;
-    if (sums.samples > 0) {
-        kolo_accumulator_add(&j->report, &sums, j->unstated_ns);
-        kolo_accumulator_add(&j->line, &sums, j->unstated_ns);
-        j->unstated_ns = 0;
-    }
-    kolo_sums *recent = &j->state.recent[k % KOLO_LAST_STEPS];
-    if (j->state.steps == k) *recent = (kolo_sums){0}; /* else another lease of the step */
-    kolo_sums_add(recent, &sums);
+    record_sums(j, k, &sums, ns);
     j->state.steps = k + 1;
     kolo_job_note_policy(j);
-    if (k < CHECKED_STEPS) j->first_losses[k] = sums.metric[KOLO_METRIC_LOSS];
     return KOLO_OK;
 }
