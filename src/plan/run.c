@@ -238,10 +238,10 @@ static kolo_status run_observed(kolo_plan *p, int i, part run, progress *now) {
     return KOLO_OK;
 }
 
-/* ---- steps that are left to the next run ---- */
+/* ---- steps that are deferred to the next run ---- */
 
-/* The run is complete but for these steps. */
-static void leave_rest(kolo_plan *p, const progress *now) {
+/* The run is complete but for its deferred steps. */
+static void defer_rest(kolo_plan *p, const progress *now) {
     if (p->n_deferred == 0) return;
     kolo_regions_copy(p->store->regions, p->deferred_table, p->table, p->map.table_bytes);
     p->next_deferred = 0;
@@ -250,8 +250,8 @@ static void leave_rest(kolo_plan *p, const progress *now) {
     p->store->deferring = p;
 }
 
-/* WAITs that are left. */
-static int count_left(const kolo_plan *p) {
+/* Deferred WAITs that have not run. */
+static int count_deferred_waits(const kolo_plan *p) {
     int n = 0;
     for (int i = p->next_deferred; i < p->n_deferred; i++) {
         n += p->steps[p->deferred[i].step].kind == KOLO_STEP_WAIT;
@@ -260,7 +260,7 @@ static int count_left(const kolo_plan *p) {
 }
 
 /* The communicator failed before the run was complete: the store is as before it. */
-static void take_back(kolo_plan *p) {
+static void roll_back(kolo_plan *p) {
     p->next_deferred = p->n_deferred;
     p->store->current = p->deferred_bank;
     p->store->deferring = NULL;
@@ -268,14 +268,14 @@ static void take_back(kolo_plan *p) {
 }
 
 /* The forward pass needs the sum of a WAIT now. */
-static void note_need(kolo_plan *p, const kolo_step *step, progress *now) {
+static void record_need(kolo_plan *p, const kolo_step *step, progress *now) {
     if (!p->times || !p->needed_ns || step->kind != KOLO_STEP_WAIT) return;
     enter(p, now, KOLO_PHASE_SYNCHRONIZE);
     p->needed_ns[step->bucket] = p->times->phase_ns[KOLO_PHASE_FORWARD];
 }
 
-/* Runs what is left and has to run before a step. */
-static kolo_status run_left(kolo_plan *p, int before, progress *now) {
+/* Runs the deferred steps that have to run before step `before`. */
+static kolo_status run_deferred_before(kolo_plan *p, int before, progress *now) {
     const int bank = now->bank;
     const bool left = p->next_deferred < p->n_deferred;
     kolo_status status = KOLO_OK;
@@ -283,7 +283,7 @@ static kolo_status run_left(kolo_plan *p, int before, progress *now) {
     while (status == KOLO_OK && p->next_deferred < p->n_deferred &&
            p->deferred[p->next_deferred].before <= before) {
         const int step = p->deferred[p->next_deferred++].step;
-        note_need(p, &p->steps[step], now);
+        record_need(p, &p->steps[step], now);
         status = run_observed(p, step, (part){.compute = true, .complete = true}, now);
     }
     now->bank = bank;
@@ -295,7 +295,7 @@ static progress begin_run(const kolo_plan *p) {
     const bool left = p->next_deferred < p->n_deferred;
     return (progress){
         .bank = p->store->current,
-        .in_flight = count_left(p),
+        .in_flight = count_deferred_waits(p),
         .phase = KOLO_PHASE_FORWARD,
         .since_ns = p->times ? kolo_now_ns() : 0,
         .communicated_ns = left ? p->communicated_ns : 0,
@@ -306,9 +306,9 @@ static void end_run(const kolo_plan *p, const progress *now) {
     if (p->times) p->times->phase_ns[now->phase] += kolo_now_ns() - now->since_ns;
 }
 
-/* Runs all that is left in the order of the step, which is that of its sums: an update runs while
- * later sums are on their way. */
-static kolo_status run_all_left(kolo_plan *p, progress *now) {
+/* Runs all deferred steps in the order of the step, which is that of its sums: an update runs while
+ * later sums are in flight. */
+static kolo_status run_all_deferred(kolo_plan *p, progress *now) {
     KOLO_ASSERT(p->next_deferred == 0);
     now->bank = p->deferred_bank;
     for (int i = 0; i < p->n_steps; i++) {
@@ -335,8 +335,8 @@ kolo_status kolo_store_run_deferred(kolo_store *s) {
     if (!p) return kolo_regions_wait(s->regions);
     if (p->bound_at != s->moves) KOLO_TRY(kolo_plan_bind(p));
     progress now = begin_run(p);
-    const kolo_status status = complete_on_device(p, run_all_left(p, &now), false);
-    if (status != KOLO_OK) take_back(p);
+    const kolo_status status = complete_on_device(p, run_all_deferred(p, &now), false);
+    if (status != KOLO_OK) roll_back(p);
     end_run(p, &now);
     return status;
 }
@@ -345,8 +345,8 @@ kolo_status kolo_plan_prepare(kolo_plan *p) {
     return p->store->deferring == p ? KOLO_OK : kolo_store_run_deferred(p->store);
 }
 
-/* Whether a run computes all of the forward pass, so that it can run what is left when it needs it.
- */
+/* Whether a run computes all of the forward pass, so that it can run deferred steps when it needs
+ * their results. */
 static bool takes_over(const kolo_plan *p, part run) {
     return p->store->deferring == p && run.compute && !run.segments && !run.begins && !run.ends;
 }
@@ -401,7 +401,7 @@ static bool any_due(const kolo_plan *p, int begin, int end, part run) {
 static kolo_status run_region(kolo_plan *p, int begin, part run, progress *now) {
     kolo_status status = KOLO_OK;
     const region r = {p, run, begin, p->steps[begin].region_end, now, &status};
-    KOLO_TRY(run_left(p, r.end - 1, now));
+    KOLO_TRY(run_deferred_before(p, r.end - 1, now));
     if (!any_due(p, begin, r.end, run)) return KOLO_OK; /* an update, another segment */
     kolo_kernel_parallel(p->threads, p->threads, run_lane, &r);
     KOLO_TRY(status);
@@ -413,7 +413,7 @@ static kolo_status run_region(kolo_plan *p, int begin, part run, progress *now) 
     return KOLO_OK;
 }
 
-/* The steps of a run, and those that the one before has left. */
+/* The steps of a run, and those that the previous one has deferred. */
 static kolo_status run_due(kolo_plan *p, part run, progress *now) {
     const int slot = p->slot;
     const int end = run.begins ? p->n_first : run.end > 0 ? run.end : p->n_steps;
@@ -424,7 +424,7 @@ static kolo_status run_due(kolo_plan *p, part run, progress *now) {
             i = p->steps[i].region_end - 1;
             continue;
         }
-        KOLO_TRY(run_left(p, i, now));
+        KOLO_TRY(run_deferred_before(p, i, now));
         if (!is_due(p, &p->steps[i], run)) continue;
         p->slot = slot_of(p, &p->steps[i], run, slot);
         KOLO_TRY(run_observed(p, i, run, now));
@@ -449,12 +449,12 @@ static kolo_status run_steps(kolo_plan *p, part run) {
     const bool reports = run.complete || run.posted || !p->train;
     status = complete_on_device(p, status, reports);
     if (status != KOLO_OK) {
-        if (p->store->deferring == p) take_back(p);
+        if (p->store->deferring == p) roll_back(p);
         return status;
     }
     if (p->train && run.complete && !run.begins && run.end == 0) {
         commit(p);
-        leave_rest(p, &now);
+        defer_rest(p, &now);
     }
     end_run(p, &now);
     return KOLO_OK;
@@ -545,7 +545,7 @@ void kolo_plan_skip_shard(kolo_plan *p, int shard) {
 }
 
 kolo_status kolo_plan_skip(kolo_plan *p, bool last) {
-    KOLO_TRY(kolo_store_run_deferred(p->store)); /* what is left reads the sums */
+    KOLO_TRY(kolo_store_run_deferred(p->store)); /* deferred steps read the sums */
     kolo_plan_add_zeros(p);
     return run_steps(p, (part){.complete = last, .empty = true});
 }
