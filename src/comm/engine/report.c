@@ -1,4 +1,4 @@
-/* Which ranks wait for which: the text of TIMEOUT errors and of reports on request.
+/* Which ranks wait for which: the text of TIMEOUT errors, of lost ranks and of reports on request.
  *
  * A report uses local state only: the oldest request in flight, on which all others depend, the
  * peers' announcements and their published progress. The signal that requests a report is read from
@@ -137,6 +137,53 @@ void kolo_comm_describe(const kolo_comm *comm, kolo_text *text) {
     }
     kolo_text_add(text, "; this rank finished ");
     add_finished(text, comm->n_flight > 0 ? q->seq : comm->next_seq, own_last(comm));
+}
+
+/* The newest collective that a peer has announced, among those whose slots are kept. */
+static bool find_last(const kolo_comm *comm, int peer, uint64_t *seq, kolo_peer_call *call) {
+    kolo_transport *t = comm->transport;
+    const uint64_t end = comm->next_seq + KOLO_FLIGHT_MAX;
+    for (*seq = end; *seq > 0 && *seq + 2 * KOLO_FLIGHT_MAX > end;) {
+        if (t->ops->query(t, --*seq, peer, call)) return true;
+    }
+    return false;
+}
+
+/* The request that needs a rank of the whole group: the oldest of this group, or of one below. */
+static const kolo_request *find_waiting(const kolo_comm *comm, int whole_rank) {
+    if (kolo_comm_member(comm, whole_rank) < 0) return NULL;
+    const kolo_request *q = kolo_comm_oldest(comm);
+    for (const kolo_comm *c = comm->children; c && !q; c = c->sibling) {
+        q = find_waiting(c, whole_rank);
+    }
+    return q;
+}
+
+static void add_last(kolo_text *text, const kolo_comm *comm, int peer, const kolo_request *q) {
+    kolo_peer_call call;
+    uint64_t last;
+    if (!find_last(comm, peer, &last, &call)) return;
+    if (q && last == q->seq) {
+        kolo_text_add(text, ", which it had started");
+    } else {
+        kolo_text_add(text, "; its last collective was %.*s, sequence %llu", KOLO_TITLE_BYTES - 1,
+                      call.title, (unsigned long long)last);
+    }
+}
+
+void kolo_comm_describe_loss(const kolo_comm *comm, int peer, kolo_text *text) {
+    const int whole_rank = kolo_comm_whole_rank(comm, peer);
+    const kolo_request *q = find_waiting(comm, whole_rank);
+    for (const kolo_comm *c = comm->parent; c && !q; c = c->parent) q = find_waiting(c, whole_rank);
+    if (q) kolo_text_add(text, " while waiting in %s", q->title);
+    if (q && q->comm->n_flight == 0) {
+        add_message_reason(text, q);
+    } else if (q) {
+        kolo_text_add(text, ", sequence %llu", (unsigned long long)q->seq);
+        add_last(text, q->comm, kolo_comm_member(q->comm, whole_rank), q);
+    } else {
+        add_last(text, comm, peer, NULL);
+    }
 }
 
 void kolo_comm_report(kolo_comm *comm, char *text, size_t bytes) {

@@ -3,6 +3,7 @@
 #include "comm/engine/watch.h"
 
 #include "base/status.h"
+#include "base/text.h"
 #include "comm/engine/failure.h"
 #include "comm/engine/family.h"
 #include "comm/engine/lock.h"
@@ -115,23 +116,22 @@ static bool is_lost(const kolo_comm *comm, int peer, char why[KOLO_REPORT_BYTES]
 
 /* Breaks the groups of all ranks that are lost, from `first` on. The error names several, since the
  * order in which they were lost is not known. */
-static kolo_status lose(kolo_comm *comm, int first, const char *where) {
+static kolo_status lose(kolo_comm *comm, int first) {
     enum { NAMED = 3 };
-    char text[NAMED * (KOLO_RANK_BYTES + 96)] = "", more[32] = "", why[KOLO_REPORT_BYTES];
+    char why[KOLO_REPORT_BYTES];
+    kolo_text text = {0};
     int n = 0;
     for (int p = first; p < comm->size; p++) {
-        if (!is_lost(comm, p, why)) continue;
-        const size_t used = strlen(text);
-        if (n++ >= NAMED) continue;
-        snprintf(text + used, sizeof text - used, "%s%s is gone (%.80s)", n > 1 ? ", " : "",
-                 KOLO_RANK(comm, p), why);
+        if (!is_lost(comm, p, why) || n++ >= NAMED) continue;
+        kolo_text_add(&text, "%s%s is gone (%.80s)", n > 1 ? ", " : "", KOLO_RANK(comm, p), why);
     }
-    if (n > NAMED) snprintf(more, sizeof more, " and %d more", n - NAMED);
+    if (n > NAMED) kolo_text_add(&text, " and %d more", n - NAMED);
+    kolo_comm_describe_loss(comm, first, &text);
     for (int p = first; p < comm->size; p++) {
-        if (is_lost(comm, p, why)) {
-            (void)kolo_comm_break_lost(comm, p, "%s%s%s", text, more, where);
-        }
+        if (!is_lost(comm, p, why)) continue;
+        (void)kolo_comm_break_lost(comm, p, "%s", text.text ? text.text : "a rank is gone");
     }
+    kolo_text_fini(&text);
     return kolo_comm_check(comm);
 }
 
@@ -158,7 +158,7 @@ static kolo_status check_peers(kolo_comm *comm, bool polled) {
     for (int p = 0; p < comm->size; p++) {
         if (p != comm->rank) KOLO_TRY(look_at(comm, p, &f));
     }
-    if (f.lost >= 0) return !polled && is_news(comm) ? KOLO_OK : lose(comm, f.lost, where);
+    if (f.lost >= 0) return !polled && is_news(comm) ? KOLO_OK : lose(comm, f.lost);
     if (f.failed >= 0) return reported(comm, f.failed, &f.failure);
     if (f.ended >= 0) {
         return kolo_comm_break_lost(comm, f.ended, "%s is gone%s; it had reported: %s",
