@@ -186,6 +186,37 @@ static int exit_status_after(const rank *k) {
     return k->how.code ? k->how.code : 1;
 }
 
+/* The report of a survivor about the loss of rank r: of one that has found it itself rather than of
+ * one that quotes another, the earliest among equals. NULL: there is none. */
+static const rank *find_witness(const job *j, int r) {
+    const rank *best = NULL;
+    char name[24];
+    const int n = snprintf(name, sizeof name, "rank %d ", r);
+    bool direct = false;
+    for (int p = 0; p < j->opts->n_ranks; p++) {
+        const rank *k = &j->ranks[p];
+        if (!k->report || k->how.signal || k->reported != KOLO_ERR_PEER) continue;
+        const bool own = strncmp(k->report, name, (size_t)n) == 0;
+        if (best && (own == direct ? k->order > best->order : direct)) continue;
+        best = k;
+        direct = own;
+    }
+    return best;
+}
+
+/* "rank 3 (pid 123) was killed by signal 9 (Killed); the job ends", and what a survivor adds. */
+static kolo_status report_end(job *j, const rank *k) {
+    char how[64];
+    const int r = (int)(k - j->ranks);
+    const rank *witness = k->how.signal ? find_witness(j, r) : NULL;
+    kolo_exit_describe(k->how, how, sizeof how);
+    if (!witness) {
+        return print_message(j, "rank %d (pid %ld) %s; the job ends", r, (long)k->process.pid, how);
+    }
+    return print_message(j, "rank %d (pid %ld) %s; the job ends; rank %d reports: %s", r,
+                         (long)k->process.pid, how, (int)(witness - j->ranks), witness->report);
+}
+
 /* Prints the error of a failed job: that of the rank with the highest severity, the earliest among
  * equals. Ranks that fail together agree on the text, so rank 0's is printed without a prefix. */
 static kolo_status report_job_failure(job *j) {
@@ -202,10 +233,7 @@ static kolo_status report_job_failure(job *j) {
         if (worst == j->ranks) return print_message(j, "%s", worst->report);
         return print_message(j, "rank %d: %s", (int)(worst - j->ranks), worst->report);
     }
-    char how[64];
-    kolo_exit_describe(worst->how, how, sizeof how);
-    return print_message(j, "rank %d (pid %ld) %s; the job ends", (int)(worst - j->ranks),
-                         (long)worst->process.pid, how);
+    return report_end(j, worst);
 }
 
 /* Whether some rank other than `r` has not been killed. */

@@ -118,26 +118,54 @@ static kolo_process start_training(long pids[WORKERS]) { return start_workers(WO
 
 static void forget_run(void) { assert_int_equal(system("rm -rf run"), 0); }
 
+/* The only error is of the launcher: which rank was killed, and then the report of another one. */
+static void assert_named(int victim, long pid, const char *report) {
+    char expected[128];
+    const int n = snprintf(expected, sizeof expected,
+                           "kolo: rank %d (pid %ld) was killed by signal 9 (Killed); the job ends",
+                           victim, pid);
+    char *err = errors();
+    const char *more = strstr(err, report);
+    const bool one_line = strchr(err, '\n') == err + strlen(err) - 1;
+    if (strncmp(err, expected, (size_t)n) != 0 || !one_line || !more ||
+        !strstr(more, " while waiting in ")) {
+        fail_msg("\"%s\" and \"%s\", not \"%s\"", expected, report, err);
+    }
+    kolo_free(err);
+}
+
 static void a_killed_rank_is_named_and_the_job_ends(void **state) {
     for (int victim = 0; victim < WORKERS; victim++) {
         long pids[WORKERS];
+        char report[32];
         kolo_process job = start_training(pids);
         kill((pid_t)pids[victim], SIGKILL);
         kolo_exit how = test_job_end(&job);
         assert_int_equal(how.code, 1);
-        char expected[128];
-        snprintf(expected, sizeof expected,
-                 "kolo: rank %d (pid %ld) was killed by signal 9 (Killed); the job ends\n", victim,
-                 pids[victim]);
-        char *err = errors(), *out = test_contents("out");
-        assert_string_equal(err, expected);
+        snprintf(report, sizeof report, " reports: rank %d is gone (", victim);
+        assert_named(victim, pids[victim], report);
+        char *out = test_contents("out");
         assert_string_equal(out, "");
-        kolo_free(err);
         kolo_free(out);
         assert_nothing_left(pids);
         assert_int_not_equal(access("run/checkpoint-final.safetensors", F_OK), 0);
         forget_run();
     }
+}
+
+static void the_place_of_a_killed_rank_in_a_mesh_is_named(void **state) {
+    long pids[4];
+    kolo_process job = start_job(
+        "train --model gpt2_tiny:layers=2,width=32,heads=4,context=16,vocab=50 --data "
+        "synthetic-tokens:N=400,test=8 --workers 4 --mesh pp=2,tp=2 --accumulate 2 --batch 4 "
+        "--threads 1 --epochs 100000 --no-eval --out run --log-every 1 --progress none");
+    await_ranks(&job, 4, pids);
+    kill((pid_t)pids[3], SIGKILL);
+    assert_int_equal(test_job_end(&job).code, 1);
+    assert_named(3, pids[3], "rank 3 (pp=1,tp=1");
+    assert_nothing_left(pids);
+    assert_gone(pids[3]);
+    forget_run();
 }
 
 /* 0: there is no file. */
@@ -526,6 +554,7 @@ static void workers_must_match_the_outer_launcher(void **state) {
 TEST_MAIN(test_job) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_killed_rank_is_named_and_the_job_ends),
+        cmocka_unit_test(the_place_of_a_killed_rank_in_a_mesh_is_named),
         cmocka_unit_test(a_job_goes_on_without_a_killed_worker),
         cmocka_unit_test(a_rank_that_hangs_ends_the_job_at_the_deadline),
         cmocka_unit_test(an_interrupt_ends_the_job),
