@@ -5,7 +5,7 @@ rank, relative to them. Fails if one is above 1e-12 (first) or 1e-10 (last); wit
 1e-5 or 1e-3.
 
     bench/meshes.py [--build build/release] [--models gpt2,bert] [--meshes "dp=2,pp=1,tp=2 dp=2,pp=2,tp=1"] [--steps 50] [--all]
-        [--schedules 1f1b,interleaved:2,zbv] [--f32] [--resume]
+        [--schedules 1f1b,interleaved:2,zbv] [--f32] [--resume] [--reproducible 8]
 
 Without --all one line for each model: how many meshes agree, the largest differences, and the meshes that are refused,
 with the reasons. Networks of images (unet, deeplabv3, resnet20) are for meshes with sp, which divides their rows.
@@ -14,13 +14,20 @@ Pipelines train 2 micro-batches a step, with each of --schedules (default 1f1b).
 micro-batches, with which these are compared. Meshes with a dp above 1 also run with --zero 1 (and without other axes 2
 and 3). "session" is a net that a program builds and trains by the public header kolo/session.h. With --resume each mesh
 trains half of the steps and saves a file, which the next mesh of the list loads to train the other half.
-docs/parallelism.md has the table.
+
+With --reproducible L the command `kolo train --reproducible L` trains on each mesh instead, in f32 with the fast kernels,
+and the SHA-256 of the tensors of its checkpoint, parameters and optimizer state, is compared with that of one worker: a
+line for each model with the number of meshes that have it. The nets of programs are left out.
+docs/parallelism.md has the tables.
 """
 import argparse
+import hashlib
+import json
 import pathlib
 import re
 import subprocess
 import sys
+import tempfile
 
 NETS = pathlib.Path(__file__).resolve().parent.parent / "tests" / "onnx" / "nets"
 # Name, model with options, optimizer, learning rate, samples, rules of tensor parallelism.
@@ -41,7 +48,9 @@ MODELS = [
 ]
 ROWS = {"unet", "deeplabv3", "resnet20"}  # of images, divided by sp: run where --models names them
 BOUNDS = {"f64": (1e-12, 1e-10), "f32": (1e-5, 1e-3)}  # of the first and of the last loss
-REFUSALS = ["cannot be divided", "too few layers"]  # what a mesh may be refused for; other errors count as wrong
+# What a mesh may be refused for; other errors count as wrong.
+REFUSALS = ["cannot be divided", "too few layers", "--reproducible cannot be combined", "--reproducible was given",
+            "logical shards"]
 
 
 def meshes():
@@ -147,6 +156,76 @@ def check(program, row, runs, steps, everything, kind, schedules):
     return wrong
 
 
+def hash_tensors(path):
+    """SHA-256 of the names, types, shapes and values of a safetensors file, without its metadata, which name the mesh."""
+    content = path.read_bytes()
+    begin = 8 + int.from_bytes(content[:8], "little")
+    header = json.loads(content[8:begin])
+    header.pop("__metadata__", None)
+    digest = hashlib.sha256()
+    for name in sorted(header):
+        tensor = header[name]
+        first, end = tensor["data_offsets"]
+        digest.update(json.dumps([name, tensor["dtype"], tensor["shape"]]).encode())
+        digest.update(content[begin + first:begin + end])
+    return digest.hexdigest()
+
+
+def data_of(row):
+    _, model, _, _, sample, _ = row
+    if "context=" in model:
+        return "synthetic-tokens:N=128,test=8"
+    return f"synthetic:N=128,test=8,shape={sample if sample != '-' else '3x16x16'}"
+
+
+def train(build, row, mesh, zero, schedule, shards, steps):
+    """The SHA-256 of what a run of `kolo train` ends with, or the text of the error."""
+    _, model, optimizer, rate, _, _ = row
+    workers = 1
+    for part in mesh.split(","):
+        workers *= int(part.split("=")[1])
+    command = [f"{build}/kolo", "train", "--model", model, "--data", data_of(row), "--workers", str(workers),
+               "--reproducible", str(shards), "--global-batch", str(2 * shards), "--steps", str(steps), "--optimizer",
+               optimizer, "--lr", str(rate), "--clip", "1", "--no-recipe", "--no-eval", "--autotune", "off",
+               "--progress", "none"]
+    if optimizer == "sgd":
+        command += ["--momentum", "0.9"]
+    if workers > 1:
+        command += ["--mesh", mesh, "--zero", str(zero)]
+    if size(mesh, "pp") != "1":
+        command += ["--pipeline", schedule]
+    with tempfile.TemporaryDirectory() as folder:
+        result = subprocess.run([*command, "--out", f"{folder}/run"], capture_output=True, text=True, check=False)
+        if result.returncode != 0:
+            lines = [line for line in result.stderr.splitlines() if "warning: " not in line]
+            return (lines or [f"status {result.returncode}"])[-1].removeprefix("kolo: ")
+        return "sha256 " + hash_tensors(pathlib.Path(folder) / "run" / "checkpoint-final.safetensors")
+
+
+def check_bits(build, row, chosen, steps, everything, schedules, shards):
+    """Prints the line of a model; the number of meshes whose bits are wrong."""
+    alone = train(build, row, "dp=1", 0, "1f1b", shards, steps)
+    if not alone.startswith("sha256 "):
+        sys.exit(f"{row[0]}: {alone}")
+    agree, wrong, refused = 0, 0, {}
+    for mesh, zero, schedule in [(mesh, zero, schedule) for mesh in chosen for zero in levels((mesh,))
+                                 for schedule in (schedules if has((mesh,), "pp") else schedules[:1])]:
+        text = mesh + (f" zero {zero}" if zero else "") + (f" {schedule}" if schedule != "1f1b" else "")
+        got = train(build, row, mesh, zero, schedule, shards, steps)
+        if any(phrase in got for phrase in REFUSALS):
+            refused.setdefault(re.sub(r"\d+", "N", got), []).append(text)
+            continue
+        agree += got == alone
+        wrong += got != alone
+        if everything or got != alone:
+            print(f"| {row[0]} | {text} | {got} |{'' if got == alone else ' WRONG'}", flush=True)
+    print(f"| {row[0]} | {agree} of {agree + wrong + sum(map(len, refused.values()))} | {alone.split()[1][:16]} |")
+    for reason, names in refused.items():
+        print(f"    refused: {'; '.join(names)}: {reason}")
+    sys.stdout.flush()
+    return wrong
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--build", default="build/release")
@@ -157,14 +236,20 @@ def main():
     parser.add_argument("--all", action="store_true")
     parser.add_argument("--f32", action="store_true")
     parser.add_argument("--resume", action="store_true")
+    parser.add_argument("--reproducible", type=int, metavar="L")
     args = parser.parse_args()
     names = args.models.split(",") if args.models else [row[0] for row in MODELS if row[0] not in ROWS]
-    runs = runs_of(args.meshes.split() if args.meshes else meshes(), args.resume)
+    rows = [row for row in MODELS if row[0] in names or row[0].split()[-1] in names]
+    chosen = args.meshes.split() if args.meshes else meshes()
+    if args.reproducible:
+        print("| model | meshes with these bits | SHA-256, first digits |\n| --- | --- | --- |", flush=True)
+        wrong = sum(check_bits(args.build, row, chosen, args.steps, args.all, args.schedules.split(","), args.reproducible)
+                    for row in rows if not row[0].startswith("own"))
+        sys.exit(1 if wrong else 0)
+    runs = runs_of(chosen, args.resume)
     print("| model | meshes | first loss | last loss |\n| --- | --- | --- | --- |", flush=True)
     wrong = sum(check(f"{args.build}/bench/mesh-losses", row, runs, args.steps, args.all,
-                      "f32" if args.f32 else "f64", args.schedules.split(","))
-                for row in MODELS
-                if row[0] in names or row[0].split()[-1] in names)
+                      "f32" if args.f32 else "f64", args.schedules.split(",")) for row in rows)
     sys.exit(1 if wrong else 0)
 
 
