@@ -205,6 +205,8 @@ static void what_experts_do_not_go_with_is_named(void **state) {
          0, 0},
         {"gpt2_moe", "layers=2,context=8", "ep=2,pp=2", NULL, "of unequal sizes have different", 4,
          0, 0},
+        {"gpt2_moe", "layers=1,context=8", "ep=2", NULL, "of unequal sizes have different", 2, 0,
+         0},
         {"gpt2_moe", "layers=1,context=8", "ep=2,tp=2", "sums 0\nwte.weight 0\n",
          "rules without \"sums 0\"", 4, 0, 0},
         {"gpt2_moe", "layers=1,context=8", "dp=2,ep=2", NULL, "--zero above 1", 4, 2, 0},
@@ -220,7 +222,7 @@ static void what_experts_do_not_go_with_is_named(void **state) {
         opts.placement = bad[i].placement;
         opts.zero = bad[i].zero;
         opts.reproducible = bad[i].reproducible;
-        if (strstr(bad[i].mesh, "pp")) opts.accumulate = 2;
+        if (strstr(bad[i].text, "unequal")) opts.accumulate = 2;
         assert_job_refused(bad[i].ranks, &opts, bad[i].text);
     }
 }
