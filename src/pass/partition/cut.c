@@ -487,7 +487,7 @@ static kolo_status cut_on(partitioner *p, kolo_node *n, const kolo_index *index,
         return cut_on(p, n, index, axis, summed);
     }
     if (needs_whole(p, &c) && is_divided_batch(p, n->in[lead], axis)) {
-        if (is_of_positions(p, axis) && !p->whole_op) p->whole_op = n->op->name;
+        if (is_of_positions(p, axis) && !p->whole_op) p->whole_op = n->op;
         n->in[lead] = kolo_partition_collect(p, n->in[lead], axis, KOLO_PLACEMENT_INVARIANT);
         KOLO_TRY(kolo_graph_check(p->g));
         return leader(p, n, axis) < 0 ? vary(p, n, axis) : cut_on(p, n, index, axis, summed);

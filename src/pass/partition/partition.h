@@ -29,7 +29,7 @@ typedef struct partitioner {
     bool rings;             /* keys and values go round the ranks that divide positions, */
     bool zigzags;           /* of which each has two ranges */
     bool divides_rows;      /* a window is divided along the rows of images */
-    const char *whole_op;   /* the first op that needs all positions, or sums over them; or NULL */
+    const kolo_op *whole_op; /* the first op that needs all positions, or sums over them; or NULL */
     int32_t n_values, most; /* values before and after values are added */
     kolo_node **order;
     int32_t n;

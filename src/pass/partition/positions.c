@@ -4,6 +4,7 @@
  * ranks exchange positions for heads: Jacobs et al., "DeepSpeed Ulysses", 2023. By the rule
  * "attention ring" it keeps its positions, and keys and values rotate around the ranks (ring.c). */
 #include "graph/ops/ops.h"
+#include "graph/ops/sequence.h"
 #include "pass/partition/partition.h"
 #include "pass/partition/rules.h"
 
@@ -24,6 +25,13 @@ kolo_status kolo_partition_check_positions(partitioner *p, int axis) {
         of->name, of->size, p->sums == 0 ? "sums 0" : "samples");
 }
 
+/* Why the positions of a model cannot be divided. */
+static const char *describe_whole_op(const kolo_op *op) {
+    const bool recurrent = op == &kolo_op_lstm || op == &kolo_op_gru;
+    if (!op) return "the model has no embedding of tokens";
+    return recurrent ? " computes each from the one before" : " combines all of them";
+}
+
 kolo_status kolo_partition_finish_positions(partitioner *p, int axis) {
     kolo_graph *g = p->g;
     const kolo_mesh_axis *of = &g->mesh.axes[axis];
@@ -36,8 +44,8 @@ kolo_status kolo_partition_finish_positions(partitioner *p, int axis) {
                 KOLO_ERR_UNSUPPORTED,
                 "%s=%d divides the positions of sequences of tokens, or the rows of images: %s%s. "
                 "Give another axis, such as tp or dp",
-                of->name, of->size, p->whole_op ? p->whole_op : "the model has no embedding",
-                p->whole_op ? " combines all of them" : " of tokens");
+                of->name, of->size, p->whole_op ? p->whole_op->name : "",
+                describe_whole_op(p->whole_op));
         }
         if (sum && !trains) *v = kolo_partition_move_to(p, *v, axis, KOLO_PLACEMENT_INVARIANT);
         KOLO_TRY(kolo_graph_check(g));
@@ -121,6 +129,6 @@ void kolo_partition_find_sum(partitioner *p, const kolo_node *n) {
         const kolo_value y = n->out[0];
         const bool sum = placed(p, y, a)->kind == KOLO_PLACEMENT_PARTIAL;
         if (!is_of_positions(p, a) || kolo_info(p->g, y)->tensor.shape.rank == 0) continue;
-        if (sum) p->whole_op = n->op->name;
+        if (sum) p->whole_op = n->op;
     }
 }

@@ -329,7 +329,7 @@ static void what_cannot_be_divided_is_named(void **state) {
                             .model_options = "layers=1,width=12,hidden=16,context=8,vocab=51",
                             .data = "synthetic-tokens:N=13,test=5",
                             .mesh = "sp=2"};
-    assert_job_refused(2, &lstm, "lstm combines all of them");
+    assert_job_refused(2, &lstm, "lstm computes each from the one before");
     kolo_train_opts ring = gpt2;
     ring.mesh = "sp=3";
     ring.placement = "ring";
