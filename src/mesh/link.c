@@ -39,6 +39,14 @@ static void name_place(const void *arg, int rank, char *text, size_t bytes) {
     }
 }
 
+void kolo_mesh_name_ranks(const kolo_mesh *mesh, kolo_comm *world) {
+    kolo_comm_name_ranks(world, name_place, mesh);
+}
+
+void kolo_mesh_unname_ranks(const kolo_mesh *mesh, kolo_comm *world) {
+    if (world->namer_arg == mesh) kolo_comm_name_ranks(world, NULL, NULL);
+}
+
 kolo_status kolo_mesh_comms_create(const kolo_mesh *mesh, kolo_comm *world,
                                    kolo_mesh_comms **comms) {
     if (kolo_comm_size(world) != kolo_mesh_size(mesh)) {
@@ -50,7 +58,7 @@ kolo_status kolo_mesh_comms_create(const kolo_mesh *mesh, kolo_comm *world,
     if (!c) return KOLO_NOMEM(sizeof *c);
     c->mesh = *mesh;
     c->world = world;
-    kolo_comm_name_ranks(world, name_place, &c->mesh);
+    if (!world->namer) kolo_mesh_name_ranks(&c->mesh, world);
     *comms = c;
     return KOLO_OK;
 }
@@ -84,7 +92,7 @@ void kolo_mesh_comms_fail(kolo_mesh_comms *comms, kolo_status status) {
 void kolo_mesh_comms_destroy(kolo_mesh_comms *comms) {
     if (!comms) return;
     for (size_t i = 0; i < comms->n_groups; i++) kolo_comm_destroy(comms->groups[i].comm);
-    if (comms->world->namer_arg == &comms->mesh) kolo_comm_name_ranks(comms->world, NULL, NULL);
+    kolo_mesh_unname_ranks(&comms->mesh, comms->world);
     kolo_free(comms);
 }
 

@@ -13,10 +13,16 @@
 
 /* ---- communicators of the groups of a mesh ---- */
 
+/* Adds the place of each rank to its number in the errors of `world` and its sub-groups, "rank 3
+ * (dp=1,tp=1)", from now on. The mesh is borrowed until they are unnamed. */
+void kolo_mesh_name_ranks(const kolo_mesh *mesh, kolo_comm *world);
+/* Ranks have their numbers alone again, if the names are those of this mesh. */
+void kolo_mesh_unname_ranks(const kolo_mesh *mesh, kolo_comm *world);
+
 typedef struct kolo_mesh_comms kolo_mesh_comms;
 
-/* `world` has a rank for each of the mesh, in its order, and is borrowed. ARG: another size. NOMEM.
- */
+/* `world` has a rank for each of the mesh, in its order, and is borrowed; it names them, unless
+ * they have names. ARG: another size. NOMEM. */
 kolo_status kolo_mesh_comms_create(const kolo_mesh *mesh, kolo_comm *world,
                                    kolo_mesh_comms **comms);
 /* The communicator of this rank's group of `axes`, in which ranks are numbered by their place in

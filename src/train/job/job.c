@@ -11,6 +11,8 @@
 
 #include "base/clock.h"
 #include "base/memory.h"
+#include "mesh/link.h"
+#include "pass/pass.h"
 #include "train/session/agree.h"
 #include "train/session/tuning.h"
 
@@ -85,13 +87,21 @@ static kolo_status open_all(kolo_job *j) {
     return kolo_tuning_begin(&j->setup, j->world);
 }
 
+/* Errors name the place of a rank from here on, also before there is a session. */
+static void name_ranks(const kolo_job *j) {
+    const kolo_mesh *mesh = &j->setup.mesh;
+    if (j->world && kolo_mesh_has_model_axis(mesh)) kolo_mesh_name_ranks(mesh, j->world);
+}
+
 static kolo_status train(kolo_job *j, const kolo_train_opts *opts, kolo_train_result *result) {
     if (opts && opts->join) {
         KOLO_TRY(kolo_job_join(j, opts));
         return kolo_job_run(j, result);
     }
     KOLO_TRY(kolo_job_divide(j, opts));
-    KOLO_TRY(kolo_agree(j->world, kolo_setup_open(opts, j->size, &j->setup)));
+    const kolo_status opened = kolo_setup_open(opts, j->size, &j->setup);
+    if (opened == KOLO_OK) name_ranks(j);
+    KOLO_TRY(kolo_agree(j->world, opened));
     KOLO_TRY(open_all(j));
     if (j->serves) return kolo_job_serve(j, result);
     j->setup.session.plan.cross_step = !j->setup.opts.no_cross_step;
@@ -142,6 +152,7 @@ kolo_status kolo_train(kolo_comm *comm, const kolo_train_opts *opts, kolo_train_
     kolo_status status = train(&j, opts, result);
     if (status != KOLO_OK && j.own_comm) status = kolo_job_connect(&j, status);
     kolo_job_close(&j, status);
+    if (comm) kolo_mesh_unname_ranks(&j.setup.mesh, comm);
     return status;
 }
 
