@@ -21,16 +21,18 @@ typedef struct partitioner {
     kolo_axes *varying; /* by value: axes on which each rank computes a summand of
                            the gradient, though all hold the same */
     const char *rules;
-    int sums;               /* the dimension along which activations that are sums are sharded, or
-                               KOLO_PLACE_WHOLE */
-    int sums_depth;         /* of these cuts */
-    kolo_axes by_samples;   /* axes that divide the samples of some layers */
-    kolo_axes by_heads;     /* axes along which the node has heads in place of positions */
-    bool rings;             /* keys and values go round the ranks that divide positions, */
-    bool zigzags;           /* of which each has two ranges */
-    bool divides_rows;      /* a window is divided along the rows of images */
+    int sums;                /* the dimension along which activations that are sums are sharded, or
+                                KOLO_PLACE_WHOLE */
+    int sums_depth;          /* of these cuts */
+    kolo_axes by_samples;    /* axes that divide the samples of some layers */
+    kolo_axes by_heads;      /* axes along which the node has heads in place of positions */
+    bool rings;              /* keys and values go round the ranks that divide positions, */
+    bool zigzags;            /* of which each has two ranges */
+    bool divides_rows;       /* a window is divided along the rows of images */
+    bool patches;            /* the model makes a sequence of patches of images, which are whole */
+    kolo_axes by_patches;    /* axes that divide this sequence, from the first layer on */
     const kolo_op *whole_op; /* the first op that needs all positions, or sums over them; or NULL */
-    int32_t n_values, most; /* values before and after values are added */
+    int32_t n_values, most;  /* values before and after values are added */
     kolo_node **order;
     int32_t n;
 } partitioner;

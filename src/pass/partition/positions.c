@@ -2,9 +2,11 @@
  * embedding reads is sliced along dimension 1, and all that follows from it is sharded so; sums
  * over the positions, such as the loss, stay summands as those over samples do. For attention the
  * ranks exchange positions for heads: Jacobs et al., "DeepSpeed Ulysses", 2023. By the rule
- * "attention ring" it keeps its positions, and keys and values rotate around the ranks (ring.c). */
+ * "attention ring" it keeps its positions, and keys and values rotate around the ranks (ring.c).
+ *
+ * A vision transformer makes its positions of patches of images. All ranks compute these, alike,
+ * and the first layer normalization and all that follows has slices of them. */
 #include "graph/ops/ops.h"
-#include "graph/ops/sequence.h"
 #include "pass/partition/partition.h"
 #include "pass/partition/rules.h"
 
@@ -39,7 +41,8 @@ kolo_status kolo_partition_finish_positions(partitioner *p, int axis) {
     for (int32_t i = 0; i < g->n_outputs; i++) {
         kolo_value *v = &p->now[g->outputs[i].value.id];
         const bool sum = kolo_value_ok(*v) && placed(p, *v, axis)->kind == KOLO_PLACEMENT_PARTIAL;
-        if (!sum && !p->divides_rows && strcmp(g->outputs[i].name, "loss") == 0) {
+        const bool divided = p->divides_rows || p->by_patches >> axis & 1;
+        if (!sum && !divided && strcmp(g->outputs[i].name, "loss") == 0) {
             return KOLO_FAIL(
                 KOLO_ERR_UNSUPPORTED,
                 "%s=%d divides the positions of sequences of tokens, or the rows of images: %s%s. "
@@ -53,31 +56,58 @@ kolo_status kolo_partition_finish_positions(partitioner *p, int axis) {
     return KOLO_OK;
 }
 
-kolo_status kolo_partition_begin_positions(partitioner *p, kolo_node *n, int axis) {
+/* How positions are cut. */
+static kolo_placement cut_of(const partitioner *p) {
+    return (kolo_placement){.kind = KOLO_PLACEMENT_SHARDED,
+                            .dim = 1,
+                            .depth = KOLO_DEPTH_POSITIONS,
+                            .blocks = p->zigzags ? 2 : 0,
+                            .zigzag = p->zigzags};
+}
+
+/* ARG: so many positions cannot be divided over the axis. */
+static kolo_status check_length(const partitioner *p, int axis, int64_t length) {
     const kolo_mesh_axis *of = &p->g->mesh.axes[axis];
-    const int ranges = p->zigzags ? 2 : 1, parts = ranges * of->size;
-    const kolo_placement cut = {.kind = KOLO_PLACEMENT_SHARDED,
-                                .dim = 1,
-                                .depth = KOLO_DEPTH_POSITIONS,
-                                .blocks = p->zigzags ? ranges : 0,
-                                .zigzag = p->zigzags};
-    if (!n->op->lookup || is_cut(placed(p, n->in[1], axis))) return KOLO_OK;
-    const kolo_value ids = n->in[1];
-    const int64_t length = kolo_info(p->g, ids)->tensor.shape.dim[1];
+    const int parts = (p->zigzags ? 2 : 1) * of->size;
     if (length < of->size) {
         return KOLO_FAIL(KOLO_ERR_ARG,
                          "%" PRId64 " positions cannot be divided over %s=%d: choose longer "
                          "sequences, or a smaller %s",
                          length, of->name, of->size, of->name);
     }
-    if (p->rings && length % parts != 0) {
-        return KOLO_FAIL(KOLO_ERR_ARG,
-                         "%" PRId64 " positions cannot be divided equally over %s=%d%s, as ring "
-                         "attention needs: choose a multiple of %d, another %s, or rules without "
-                         "\"attention %s\"",
-                         length, of->name, of->size, p->zigzags ? " in two ranges each" : "", parts,
-                         of->name, p->zigzags ? "zigzag" : "ring");
+    if (!p->rings || length % parts == 0) return KOLO_OK;
+    return KOLO_FAIL(KOLO_ERR_ARG,
+                     "%" PRId64 " positions cannot be divided equally over %s=%d%s, as ring "
+                     "attention needs: choose a multiple of %d, another %s, or rules without "
+                     "\"attention %s\"",
+                     length, of->name, of->size, p->zigzags ? " in two ranges each" : "", parts,
+                     of->name, p->zigzags ? "zigzag" : "ring");
+}
+
+/* Slices the patches that the first layer normalization reads, also for what reads them later, such
+ * as the residual sum. */
+static kolo_status begin_patches(partitioner *p, kolo_node *n, int axis) {
+    const kolo_value whole = n->in[0];
+    const kolo_placement cut = cut_of(p);
+    KOLO_TRY(check_length(p, axis, kolo_info(p->g, whole)->tensor.shape.dim[1]));
+    const kolo_value slice = kolo_partition_slice(p, whole, axis, &cut);
+    KOLO_TRY(kolo_graph_check(p->g));
+    for (int32_t v = 0; v < p->n_values; v++) {
+        if (p->now[v].id == whole.id) p->now[v] = slice;
     }
+    n->in[0] = slice;
+    p->by_patches |= (kolo_axes)1 << axis;
+    return KOLO_OK;
+}
+
+kolo_status kolo_partition_begin_positions(partitioner *p, kolo_node *n, int axis) {
+    const kolo_placement cut = cut_of(p);
+    const bool normalizes =
+        n->op == &kolo_op_layer_norm && kolo_info(p->g, n->in[0])->tensor.shape.rank == 3;
+    if (p->patches && normalizes && !(p->by_patches >> axis & 1)) return begin_patches(p, n, axis);
+    if (!n->op->lookup || is_cut(placed(p, n->in[1], axis))) return KOLO_OK;
+    const kolo_value ids = n->in[1];
+    KOLO_TRY(check_length(p, axis, kolo_info(p->g, ids)->tensor.shape.dim[1]));
     n->in[1] = kolo_partition_slice(p, ids, axis, &cut);
     KOLO_TRY(kolo_graph_check(p->g));
     p->origin[n->in[1].id] = ids.id;

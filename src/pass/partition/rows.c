@@ -26,11 +26,22 @@ static bool is_image(const partitioner *p, int32_t v) {
            info->tensor.dtype == p->g->dtype;
 }
 
+/* Whether the model makes a sequence of patches of images: a vision transformer. */
+static bool makes_patches(const partitioner *p) {
+    bool images = false, attention = false;
+    for (int32_t v = 0; v < p->n_values; v++) images |= is_image(p, v);
+    for (int32_t i = 0; i < p->g->n_nodes; i++) {
+        attention |= p->g->nodes[i]->op == &kolo_op_attention;
+    }
+    return images && attention;
+}
+
 kolo_status kolo_partition_begin_rows(partitioner *p, int axis) {
     const kolo_mesh_axis *of = &p->g->mesh.axes[axis];
     const kolo_placement cut = {
         .kind = KOLO_PLACEMENT_SHARDED, .dim = ROWS, .depth = KOLO_DEPTH_POSITIONS};
-    for (int32_t v = 0; v < p->n_values; v++) {
+    p->patches = makes_patches(p);
+    for (int32_t v = 0; v < p->n_values && !p->patches; v++) {
         if (!is_image(p, v)) continue;
         const int64_t rows = p->g->values[v].tensor.shape.dim[ROWS];
         if (rows < of->size) {

@@ -1,8 +1,8 @@
 /* Spatial parallelism: the ranks of sp have rows of images, and compute what one rank does, in f64
  * with the reference kernels to rounding: windows with stride, padding and dilation, transposed
  * convolutions, resizing, batch normalization, means over all rows, classifiers behind these, with
- * rows that do not divide, dropout, clipping, accumulation and recomputation; jobs with the fast
- * kernels, also in bf16; files and refusals. */
+ * rows that do not divide, dropout, clipping, accumulation and recomputation; vision transformers,
+ * of which they have positions; jobs with the fast kernels, also in bf16; files and refusals. */
 #include "kolo/models.h"
 #include "plan/internal.h"
 #include "support/folder.h"
@@ -154,6 +154,12 @@ static kolo_status build_unet(kolo_graph *g, int64_t samples, int64_t rows) {
     return build_model(g, "unet", "width=1", samples, rows);
 }
 
+/* A position more than patches: a number that divides by few. */
+static kolo_status build_vit(kolo_graph *g, int64_t samples, int64_t rows) {
+    return build_model(g, "vit_tiny", "layers=2,width=24,heads=12,mlp=20,patch=4,dropout=20",
+                       samples, rows);
+}
+
 /* ---- plans in f64 ---- */
 
 static kolo_status build(kolo_graph *g, int64_t samples, const void *arg) {
@@ -219,6 +225,8 @@ static kolo_status body(kolo_comm *comm, const void *arg, void *result) {
     { build_pairs, count, false }
 #define UNET(count) \
     { build_unet, count, true }
+#define VIT(count) \
+    { build_vit, count, false }
 #define CLIPPED \
     { .momentum = 0.9, .clip = 0.5 }
 #define ADAM \
@@ -234,6 +242,11 @@ static const struct {
     {{"dp=1,sp=3", 3, LABELS(22), 2, 2, ADAM, 0, 0, NULL, false}, false},
     {{"dp=1,sp=2", 2, FOLDS(12), 3, 1, CLIPPED, 0, 0, NULL, false}, false},
     {{"dp=1,sp=2", 2, PAIRS(12), 3, 1, CLIPPED, 0, 0, NULL, false}, false},
+    {{"dp=1,sp=2", 2, VIT(12), 2, 1, CLIPPED, 0, 0, NULL, false}, false},
+    {{"dp=1,sp=3", 3, VIT(12), 2, 2, ADAM, KOLO_RECOMPUTE_CHEAP, 0, NULL, false}, false},
+    {{"dp=1,sp=3", 3, VIT(20), 2, 1, ADAM, 0, 0, "attention ring\n", false}, false},
+    {{"dp=1,sp=2,tp=2", 4, VIT(12), 2, 1, CLIPPED, 0, 0, NULL, false}, false},
+    {{"dp=2,sp=2", 4, VIT(12), 4, 1, ADAM, KOLO_RECOMPUTE_FULL, 1, NULL, false}, false},
     {{"dp=1,sp=2", 2, UNET(48), 4, 1, CLIPPED, 0, 0, NULL, false}, true},
     {{"dp=1,sp=3", 3, UNET(48), 4, 1, ADAM, 0, 0, NULL, false}, true},
     {{"dp=1,sp=5", 5, PIXELS(23), 1, 1, CLIPPED, 0, 0, NULL, false}, true},
@@ -245,6 +258,7 @@ static void rows_are_computed_as_on_one_rank(void **state) {
         setting s = cases[i].s, alone = cases[i].s;
         if (cases[i].soak && !getenv("KOLO_SOAK")) continue;
         alone.mesh = "dp=1";
+        alone.zero = 0;
         mesh_assert_equals(s.mesh, body, &s, s.ranks, &alone, 1, sizeof s);
     }
     assert_int_equal(misplaced, 0);
@@ -318,6 +332,7 @@ static void channels_and_rows_are_divided_at_once(void **state) {
         .model = model_, .model_options = options, .data = data_, .lr = 0.01,                      \
         .optimizer.momentum = 0.9, .optimizer.clip = 1, .global_batch = 8, .steps = 4, .epochs = 3 \
     }
+#define VIT_SIZES "layers=2,width=24,heads=4,mlp=20,patch=4,dropout=10"
 #define SEGMENTS(rows) "synthetic-seg:N=19,test=5,shape=3x" rows "x16,classes=2"
 
 /* With the fast kernels and their layouts, by any rank the same for parameters; the last step of
@@ -343,6 +358,10 @@ static void jobs_train_and_evaluate(void **state) {
          true},
         {JOB("resnet20", NULL, "synthetic:N=18,test=5,shape=3x32x16"), "dp=2,pp=2,sp=2", NULL, 8, 1,
          0, true},
+        {JOB("vit_tiny", VIT_SIZES, "synthetic:N=19,test=5,shape=3x12x12"), "sp=2", NULL, 2, 1, 0,
+         false},
+        {JOB("vit_tiny", VIT_SIZES, "synthetic:N=18,test=5,shape=3x12x12"), "pp=2,sp=2", NULL, 4, 1,
+         0, false},
     };
     (void)state;
     for (size_t i = 0; i < KOLO_COUNT(jobs); i++) {
@@ -382,8 +401,8 @@ static void what_rows_do_not_go_with_is_named(void **state) {
     } bad[] = {
         {"mlp", "synthetic:N=19,test=5", "sp=2", "linear combines all of them", 2},
         {"resnet20", "synthetic:N=19,test=5,shape=3x3x16", "sp=4", "3 rows of images cannot be", 4},
-        {"vit_tiny", "synthetic:N=19,test=5,shape=3x32x32", "sp=2", "makes a sequence of the rows",
-         2},
+        {"vit_tiny", "synthetic:N=19,test=5,shape=3x32x32", "sp=2",
+         "3 heads cannot be divided over sp=2", 2},
     };
     (void)state;
     for (size_t i = 0; i < KOLO_COUNT(bad); i++) {
