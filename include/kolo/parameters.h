@@ -112,6 +112,8 @@ typedef struct kolo_parameters_opts {
     bool leases;          /* workers take parts of the work, see kolo_parameters_lease; they make
                              different numbers of pushes: not with a staleness of 0 */
     uint64_t first_lease; /* the number of the first */
+    bool sums; /* barriers have sums over the workers (kolo_parameters_barrier_sum), for which each
+                  owner has memory; not with `shared` or `buckets` */
     int joins; /* processes that may join as workers later (kolo_parameters_join); with `leases` and
                   `servers`, without `record` and `replay` */
     /* 1: the next server has a replica of each part, which is the first to take each push; if a
@@ -259,6 +261,15 @@ KOLO_API void kolo_parameters_count_delays(const kolo_parameters *parameters, ui
  * finished; PEER; TIMEOUT. */
 KOLO_API kolo_status kolo_parameters_barrier(kolo_parameters *parameters, uint64_t *lost,
                                              bool *asked);
+/* With `sums`: the same, and the owners add up what the workers give, `numbers` [gradient] each, in
+ * the order of arrival; one that is lost in the barrier may be in the sum or not. The numbers of a
+ * single worker are kept bitwise. NULL: this worker gives none. */
+KOLO_API kolo_status kolo_parameters_barrier_sum(kolo_parameters *parameters, const float *numbers,
+                                                 uint64_t *lost, bool *asked);
+/* With `sums`: reads the sum [gradient] of the latest barrier for which any worker has given
+ * numbers; zeros before the first. Another barrier of all workers must separate it from the next
+ * one that has a sum. A worker. Blocks. PEER; TIMEOUT. */
+KOLO_API kolo_status kolo_parameters_read_sum(kolo_parameters *parameters, float *sum);
 /* With `leases` the work has numbered parts, such as ranges of samples, that workers take from one
  * counter at the first owner:
  *

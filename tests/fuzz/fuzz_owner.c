@@ -111,6 +111,7 @@ static void send(int client) {
     q->input_bytes = least(about(pushes ? rest * sizeof(float) : 0));
     if (part) q->input_bytes = next() % GRADIENT * sizeof(float);
     if (kind == KOLO_OWNER_SUMMANDS) q->input_bytes = next() % (EXCHANGED + 2) * sizeof(float);
+    if (kind == KOLO_OWNER_BARRIER && how / 8 % 2) q->input_bytes = GRADIENT * sizeof(float);
     if (pushes) g.staged[client] = 0;
     q->output_bytes = least(about(kolo_parameters_owner_room(g.owner, kind)));
     for (size_t i = 0; i < BYTES / sizeof(float) && i * sizeof(float) < q->input_bytes; i++) {
@@ -164,6 +165,7 @@ static void choose(uint8_t how) {
         .adapts = bsp && how / 16 % 4 == 3,
         .discard = bsp && how / 16 % 4 == 1 && how / 64 % 2,
         .leases = !bsp && how / 16 % 2,
+        .sums = how / 128 % 2,
         .joins = JOINS,
         .check = check,
         .update = update,

@@ -12,8 +12,7 @@ typedef kolo_parameters_owner owner;
 
 /* ---- the gradients of a step ---- */
 
-/* Adds n gradients to `total` of them in `sum`. */
-static void add_gradients(const owner *o, float *sum, int *total, const float *gradient, int n) {
+void kolo_owner_add(const owner *o, float *sum, int *total, const float *gradient, int n) {
     const size_t count = o->has.gradient.count;
     if (*total == 0 && count > 0) {
         memcpy(sum, gradient, count * sizeof *sum);
@@ -121,7 +120,7 @@ void kolo_owner_take_late(owner *o, int w, kolo_service_call *call, const float 
     worker *x = &o->workers[w];
     const uint64_t delay = o->version - x->read_at;
     if (!o->opts->discard) {
-        add_gradients(o, x->late, &x->n_late, gradient, 1);
+        kolo_owner_add(o, x->late, &x->n_late, gradient, 1);
         x->late_clock = call->clock;
     }
     o->pushes[w]++;
@@ -138,6 +137,7 @@ void kolo_owner_end_barrier(owner *o) {
         if (kolo_owner_is_active(&o->workers[w])) return;
     }
     o->end = 0;
+    o->n_given = 0;
     memcpy(o->reported, o->lost, bytes); /* a reply may detect another loss */
     o->reported_stop = o->stops;
     for (int w = 0; w < o->n_workers; w++) {

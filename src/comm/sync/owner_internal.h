@@ -59,6 +59,8 @@ struct kolo_parameters_owner {
     uint64_t *lost;                /* [n_workers]: as kolo_parameters_barrier gives it */
     uint64_t *reported;            /* [n_workers]: the same, at the end of a barrier, */
     bool reported_stop;            /* and `stops` */
+    float *barrier_sum;            /* of what workers have given in the latest barrier; NULL: none, */
+    int n_given;                   /* as many as have in this one so far */
     kolo_service_call **taken;     /* [n_workers]: of the step that is being completed */
     kolo_owner_sums *sums;         /* that updates need; NULL: none */
     kolo_leases *leases;           /* NULL: none */
@@ -117,6 +119,9 @@ kolo_status kolo_owner_fail(const kolo_parameters_owner *o);
 /* owner_bsp.c */
 /* Makes the update of a step if its gradients are in. */
 void kolo_owner_complete_step(kolo_parameters_owner *o);
+/* Adds n gradients to the sum of `total`. */
+void kolo_owner_add(const kolo_parameters_owner *o, float *sum, int *total, const float *gradient,
+                    int n);
 /* A gradient whose step is over: it waits for the next one of its worker, or is discarded. */
 void kolo_owner_take_late(kolo_parameters_owner *o, int w, kolo_service_call *call,
                           const float *gradient);

@@ -125,6 +125,10 @@ static kolo_status check_opts(const kolo_parameters_opts *o, size_t count, int r
             "parameters that servers share with workers, or parts in buckets, are for a "
             "staleness of 0, without drop, adapts, replicas, record and replay");
     }
+    if (o->sums && (o->shared || o->buckets > 1)) {
+        return KOLO_FAIL(KOLO_ERR_ARG, "barriers have sums where each owner has one part: without "
+                                       "`shared` and `buckets`");
+    }
     if (owns && !o->update) return KOLO_FAIL(KOLO_ERR_ARG, "parameters without an update");
     if (o->servers < 0 || o->servers >= ranks) {
         return KOLO_FAIL(KOLO_ERR_ARG, "%d servers of %d ranks: there must be a worker", o->servers,

@@ -5,7 +5,7 @@
 #include "comm/sync/parameters_internal.h"
 
 /* Starts a barrier at all owners, before it waits for one: their steps may need each other's. */
-static kolo_status barrier(kolo_parameters *p, uint64_t *lost) {
+static kolo_status barrier(kolo_parameters *p, const float *numbers, uint64_t *lost) {
     const size_t n = (size_t)p->n_workers + (size_t)p->opts.joins;
     for (int i = 0; i < p->n_parts; i++) {
         kolo_service_request *q = &p->pulls[i];
@@ -13,6 +13,10 @@ static kolo_status barrier(kolo_parameters *p, uint64_t *lost) {
         q->key = p->barriers;
         q->output = lost + (size_t)i * n;
         q->output_bytes = n * sizeof *lost;
+        if (numbers) {
+            q->input = numbers + p->owned[i].gradient.first;
+            q->input_bytes = p->owned[i].gradient.count * sizeof *numbers;
+        }
         kolo_status status = kolo_parameters_start(p, i, q);
         if (status != KOLO_OK) return kolo_parameters_fail_after(p, p->pulls, i, status);
     }
@@ -20,15 +24,23 @@ static kolo_status barrier(kolo_parameters *p, uint64_t *lost) {
 }
 
 kolo_status kolo_parameters_barrier(kolo_parameters *p, uint64_t *lost, bool *asked) {
+    return kolo_parameters_barrier_sum(p, NULL, lost, asked);
+}
+
+kolo_status kolo_parameters_barrier_sum(kolo_parameters *p, const float *numbers, uint64_t *lost,
+                                        bool *asked) {
     const size_t n = (size_t)p->n_workers + (size_t)p->opts.joins, all = n * (size_t)p->n_parts;
     KOLO_TRY(kolo_parameters_check_worker(p));
     if (p->pushing || p->finished) {
         return KOLO_FAIL(KOLO_ERR_ARG, p->finished ? "a barrier after the end"
                                                    : "a barrier after a push: pull first");
     }
+    if (numbers && !p->opts.sums) {
+        return KOLO_FAIL(KOLO_ERR_ARG, "a barrier with a sum, of parameters without `sums`");
+    }
     uint64_t *seen = kolo_zalloc(all * sizeof *seen);
     if (!seen) return KOLO_NOMEM(all * sizeof *seen);
-    kolo_status status = barrier(p, seen);
+    kolo_status status = barrier(p, numbers, seen);
     p->barriers += status == KOLO_OK;
     for (size_t w = 0; w < n && lost && status == KOLO_OK; w++) {
         /* One that dies in the barrier is lost to some owners only, after all its pushes. */

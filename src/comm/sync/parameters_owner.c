@@ -136,6 +136,12 @@ static bool is_clock(const owner *o, int number, const kolo_service_call *call) 
     return call->key == 1 && o->opts->leases && call->clock >= own && call->clock <= most + 1;
 }
 
+/* Whether a barrier has what its worker adds to the sum. */
+static bool is_summand(const owner *o, const kolo_service_call *call) {
+    return o->barrier_sum && call->input_bytes == o->has.gradient.count * sizeof(float) &&
+           (uintptr_t)call->input % sizeof(float) == 0;
+}
+
 static bool is_valid(const owner *o, int number, const kolo_service_call *call) {
     const bool works = number < o->n_workers;
     if (call->kind == KOLO_OWNER_STOP) {
@@ -163,7 +169,9 @@ static bool is_valid(const owner *o, int number, const kolo_service_call *call) 
         return kolo_owner_is_active(w) && !w->push && call->clock == o->pushes[number] &&
                (uintptr_t)call->input % sizeof(float) == 0;
     case KOLO_OWNER_BARRIER:
-        return input == 0 && kolo_owner_is_active(w) && !w->push;
+        return (input == 0 || is_summand(o, call)) && kolo_owner_is_active(w) && !w->push;
+    case KOLO_OWNER_SUM:
+        return o->barrier_sum && input == 0;
     case KOLO_OWNER_LEASE:
         return o->leases && input == 0 && kolo_owner_is_active(w) && !w->lease &&
                call->clock <= KOLO_OWNER_POINT_MOST &&
@@ -351,8 +359,11 @@ void kolo_parameters_owner_serve(void *arg, kolo_service_call *call) {
         o->reply(call, KOLO_OK, 0, NULL, 0);
         leave(o, w, false);
         go_on(o);
+    } else if (call->kind == KOLO_OWNER_SUM) {
+        o->reply(call, KOLO_OK, 0, o->barrier_sum, o->has.gradient.count * sizeof(float));
     } else if (call->kind == KOLO_OWNER_BARRIER) {
         o->workers[w].barrier = call;
+        if (call->input_bytes > 0) kolo_owner_add(o, o->barrier_sum, &o->n_given, call->input, 1);
         go_on(o);
     } else {
         push(o, w, call);
@@ -382,6 +393,7 @@ void kolo_parameters_owner_destroy(owner *o) {
     if (!o->sum_shared) kolo_free(o->sum);
     kolo_free((void *)o->summands);
     kolo_free(o->late);
+    kolo_free(o->barrier_sum);
     for (int w = 0; w < o->n_workers && o->workers; w++) {
         kolo_free(o->workers[w].staged);
         if (has_own_unpacked(o, w)) kolo_free(o->workers[w].unpacked);
@@ -425,8 +437,9 @@ kolo_status kolo_parameters_owner_create(const kolo_parameters_opts *opts, const
     o->summands = kolo_zalloc(2 * n * sizeof *o->summands);
     const bool keeps = skips(o) && !opts->discard;
     o->late = keeps ? kolo_alloc(n * sum_bytes) : NULL;
+    o->barrier_sum = opts->sums ? kolo_zalloc(sum_bytes) : NULL;
     bool all = o->values && o->state && (o->sum || opts->staleness != 0) && (o->late || !keeps) &&
-               o->summands;
+               (o->barrier_sum || !opts->sums) && o->summands;
     if (opts->leases && kolo_leases_create((int)n, opts->first_lease, &o->leases) != KOLO_OK) {
         all = false;
     }
@@ -457,6 +470,7 @@ int kolo_parameters_owner_due(void *arg) {
 size_t kolo_parameters_owner_room(const owner *o, uint32_t kind) {
     return kind == KOLO_OWNER_PULL      ? o->has.values.count * sizeof *o->values
            : kind == KOLO_OWNER_STATE   ? o->has.state.count * sizeof *o->state
+           : kind == KOLO_OWNER_SUM     ? o->has.gradient.count * sizeof *o->barrier_sum
            : kind == KOLO_OWNER_BARRIER ? (size_t)o->n_workers * sizeof *o->lost
            : kind == KOLO_OWNER_LEASE   ? sizeof o->workers->resume
                                         : 0;
@@ -473,6 +487,7 @@ void kolo_parameters_owner_lead(owner *o) {
         x->push = x->pull = x->barrier = x->lease = NULL;
         x->n_staged = 0;
     }
+    o->n_given = 0; /* a barrier that has not ended begins again */
     o->again = true;
 }
 

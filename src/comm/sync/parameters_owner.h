@@ -23,8 +23,9 @@ typedef enum kolo_owner_request {
     KOLO_OWNER_PUSH, /* the key: the choice that its worker has found last */
     KOLO_OWNER_FINISH,
     KOLO_OWNER_STATE,   /* the key: as of a pull */
-    KOLO_OWNER_BARRIER, /* the key: those before; the clock of the reply: whether a rank has
-                           requested the end of the run */
+    KOLO_OWNER_BARRIER, /* the key: those before; the input: nothing, or what the worker adds to the
+                           sum; the clock of the reply: whether a rank has requested the end of the
+                           run */
     KOLO_OWNER_LEASE,   /* the key: those before; the clock of the request is the end; that of the
                            reply the number and 1. The reply is the clock with which the worker goes
                            on */
@@ -40,6 +41,7 @@ typedef enum kolo_owner_request {
     KOLO_OWNER_JOIN,  /* of a worker that joins: the clock of the reply is 0 while workers wait for
                          each other; at the first owner otherwise the end of leases, at others 1 */
     KOLO_OWNER_SUMMANDS, /* of another owner: its part of a sum; the key: its number, from 0 */
+    KOLO_OWNER_SUM,      /* of the latest barrier that has one */
     KOLO_OWNER_KINDS
 } kolo_owner_request;
 

@@ -36,7 +36,8 @@ size_t kolo_owner_parts_needs(const kolo_parameters_opts *o, int owners, int ind
                               int remote) {
     const bool sums = o->staleness == 0, keeps = (o->drop > 0 || o->quorum > 0) && !o->discard;
     const size_t all = (size_t)workers + (size_t)o->joins;
-    const size_t gradients = (keeps ? all : 0) + (!o->unpack ? 0 : sums ? all : 1);
+    const size_t unpacked = !o->unpack ? 0 : sums ? all : 1;
+    const size_t gradients = (keeps ? all : 0) + unpacked + o->sums;
     size_t numbers = 0, sum = 0;
     for (int b = 0; b < (o->buckets > 1 ? o->buckets : 1); b++) {
         const kolo_parameters_part *sizes = &o->parts[b * owners + index];

@@ -343,7 +343,8 @@ void kolo_replicas_destroy(replicas *r) {
 /* ---- owners of parameters ---- */
 
 static bool changes_parameters(const void *owner, const kolo_service_call *call) {
-    return call->kind != KOLO_OWNER_STATE && kolo_parameters_owner_fits(owner, call);
+    const bool reads = call->kind == KOLO_OWNER_STATE || call->kind == KOLO_OWNER_SUM;
+    return !reads && kolo_parameters_owner_fits(owner, call);
 }
 
 static size_t room_of_parameters(const void *owner, uint32_t kind) {

@@ -27,6 +27,7 @@ kolo_service_request kolo_parameters_request(const kolo_parameters *p, int i, ui
         [KOLO_OWNER_FINISH] = "the end of this worker",
         [KOLO_OWNER_STATE] = "a read of optimizer state",
         [KOLO_OWNER_BARRIER] = "the wait for all workers",
+        [KOLO_OWNER_SUM] = "a read of a sum over the workers",
         [KOLO_OWNER_LEASE] = "a request for a lease",
         [KOLO_OWNER_IDLE] = "a report of having no lease",
         [KOLO_OWNER_STOP] = "an agreement on the end of the run",

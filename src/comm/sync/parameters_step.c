@@ -14,7 +14,9 @@ enum { PART_LEAST = 1 << 14 };
 static kolo_status start_part(kolo_parameters *p, int i, uint32_t kind, uint64_t clock,
                               float *output) {
     const kolo_owned *has = &p->owned[i];
-    const kolo_owned_span *part = kind == KOLO_OWNER_PULL ? &has->values : &has->state;
+    const kolo_owned_span *part = kind == KOLO_OWNER_PULL  ? &has->values
+                                  : kind == KOLO_OWNER_SUM ? &has->gradient
+                                                           : &has->state;
     kolo_service_request *q = kind == KOLO_OWNER_PUSH ? &p->pushes[i] : &p->pulls[i];
     *q = kolo_parameters_request(p, i, kind);
     q->clock = clock;
@@ -127,13 +129,23 @@ int kolo_parameters_staleness(const kolo_parameters *p) {
     return p->opts.adapts ? kolo_adapt_staleness(kolo_choice_level(p->choice)) : p->opts.staleness;
 }
 
-kolo_status kolo_parameters_read_state(kolo_parameters *p, float *state) {
+/* Reads what all owners have of one kind. */
+static kolo_status read_all(kolo_parameters *p, uint32_t kind, float *to) {
     KOLO_TRY(kolo_parameters_check_worker(p));
     for (int i = 0; i < p->n_parts; i++) {
-        const kolo_status status = start_part(p, i, KOLO_OWNER_STATE, p->clock, state);
+        const kolo_status status = start_part(p, i, kind, p->clock, to);
         if (status != KOLO_OK) return kolo_parameters_fail_after(p, p->pulls, i, status);
     }
     return kolo_parameters_wait_for(p, p->pulls, 0, p->n_parts);
+}
+
+kolo_status kolo_parameters_read_state(kolo_parameters *p, float *state) {
+    return read_all(p, KOLO_OWNER_STATE, state);
+}
+
+kolo_status kolo_parameters_read_sum(kolo_parameters *p, float *sum) {
+    if (p->opts.sums) return read_all(p, KOLO_OWNER_SUM, sum);
+    return KOLO_FAIL(KOLO_ERR_ARG, "a read of a sum, of parameters without `sums`");
 }
 
 void kolo_parameters_count_reads(const kolo_parameters *p, uint64_t *counts) {

@@ -205,11 +205,15 @@ static inline bool evaluates_together(const kolo_session *s) {
            (ranks_of(s) > 1 && kolo_mesh_has_model_axis(&s->opts.plan.mesh));
 }
 
-/* Whether checkpoints have the errors of codes that are pushed, of each worker: other policies than
- * bsp outlive workers, without which no communicator is left to write them with. */
+/* Whether checkpoints have the errors of codes that are pushed. */
 static inline bool keeps_residuals(const kolo_session *s) {
-    return s->opts.served && s->opts.consistency.kind == KOLO_CONSISTENCY_BSP &&
-           kolo_compresses(&s->opts.codes);
+    return s->opts.served && kolo_compresses(&s->opts.codes);
+}
+
+/* Those of each worker; else their sum, which owners add up: other policies than bsp outlive
+ * workers, without which no communicator is left to write checkpoints with. */
+static inline bool keeps_own_residuals(const kolo_session *s) {
+    return keeps_residuals(s) && s->opts.consistency.kind == KOLO_CONSISTENCY_BSP;
 }
 
 /* plan_cache.c */

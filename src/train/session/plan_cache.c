@@ -240,8 +240,8 @@ static void choose_mesh(const kolo_session *s, const cached *c, kolo_plan_opts *
     }
     if (keeps_residuals(s)) {
         opts->pushed = s->opts.codes;
-        opts->pushing_ranks = (int)ranks_of(s);
-        opts->pushing_rank = (int)rank_of(s);
+        opts->pushing_ranks = keeps_own_residuals(s) ? (int)ranks_of(s) : 1;
+        opts->pushing_rank = keeps_own_residuals(s) ? (int)rank_of(s) : 0;
     }
     if (alone && !s->opts.served && ranks_of(s) > 1) {
         opts->versions = ranks_of(s);

@@ -83,12 +83,21 @@ bool kolo_served_has_lost(const kolo_served *d, int server) {
     return kolo_parameters_has_lost(d->parameters, server);
 }
 
-kolo_status kolo_served_barrier(kolo_served *d, bool *asked) {
+/* `errors`: that it adds to the sum of all; NULL: none. */
+static kolo_status meet(kolo_served *d, const float *errors, bool *asked) {
     bool any = false;
-    if (kolo_served_leads(d)) KOLO_TRY(kolo_parameters_barrier(d->parameters, d->lost, &any));
+    if (kolo_served_leads(d)) {
+        KOLO_TRY(kolo_parameters_barrier_sum(d->parameters, errors, d->lost, &any));
+    }
     KOLO_TRY(kolo_served_share(d, &any, sizeof any, KOLO_DTYPE_U8));
     if (asked) *asked = any;
     return KOLO_OK;
+}
+
+kolo_status kolo_served_barrier(kolo_served *d, bool *asked) { return meet(d, NULL, asked); }
+
+kolo_status kolo_served_gather(kolo_served *d) {
+    return meet(d, d->packs ? d->residual : NULL, NULL);
 }
 
 int64_t kolo_served_lost(const kolo_served *d, int worker) {

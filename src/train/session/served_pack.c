@@ -59,6 +59,12 @@ static kolo_status place_residuals(const kolo_served *d, const kolo_session *s, 
     return kolo_store_check(store);
 }
 
+/* Each of the workers that push has an equal part of a sum. */
+static void divide_residuals(const kolo_served *d, const kolo_session *s) {
+    const float part = 1 / (float)(ranks_of(s) / step_ranks(s));
+    for (size_t i = 0; i < d->gradient && part < 1; i++) d->residual[i] *= part;
+}
+
 kolo_status kolo_served_load_residuals(const kolo_served *d, const kolo_session *s) {
     if (!d->packs) return KOLO_OK;
     KOLO_TRY(place_residuals(d, s, true));
@@ -66,16 +72,28 @@ kolo_status kolo_served_load_residuals(const kolo_served *d, const kolo_session 
         kolo_division_gather(&d->division, i, KOLO_ROWS_PUSHED, false, d->places,
                              d->residual + d->pushed_at[i] + KOLO_SUMMED_HEAD);
     }
+    if (!keeps_own_residuals(s)) divide_residuals(d, s);
     return KOLO_OK;
 }
 
-kolo_status kolo_served_save_residuals(const kolo_served *d, const kolo_session *s) {
+/* Of this worker, or the sum that the owners have of all; between two steps nothing is pushed. */
+static kolo_status find_residuals(kolo_served *d, const kolo_session *s, const float **numbers) {
+    *numbers = d->residual;
+    if (keeps_own_residuals(s)) return KOLO_OK;
+    *numbers = d->pushed;
+    if (kolo_served_leads(d)) KOLO_TRY(kolo_parameters_read_sum(d->parameters, d->pushed));
+    return kolo_served_share(d, d->pushed, d->gradient, KOLO_DTYPE_F32);
+}
+
+kolo_status kolo_served_save_residuals(kolo_served *d, const kolo_session *s) {
     const kolo_store *store = s->store;
+    const float *numbers;
     if (!d->packs) return KOLO_OK;
+    KOLO_TRY(find_residuals(d, s, &numbers));
     KOLO_TRY(place_residuals(d, s, false));
     for (int i = 0; i < kolo_division_parts(&d->division); i++) {
         kolo_division_scatter(&d->division, i, KOLO_ROWS_PUSHED, false,
-                              d->residual + d->pushed_at[i] + KOLO_SUMMED_HEAD, d->places);
+                              numbers + d->pushed_at[i] + KOLO_SUMMED_HEAD, d->places);
     }
     for (int row = 0; row < d->division.n_rows; row++) {
         if (d->residuals[row] < 0) continue;

@@ -256,6 +256,11 @@ static kolo_status serve(kolo_served *d, kolo_parameters_opts *opts) {
     return d->owner ? kolo_owner_serve(d->owner, &d->division, opts) : KOLO_OK;
 }
 
+/* Whether owners add up the errors of codes: see keeps_own_residuals. */
+static bool sums_errors(const kolo_session_config *config) {
+    return kolo_compresses(&config->codes) && config->consistency.kind != KOLO_CONSISTENCY_BSP;
+}
+
 static kolo_parameters_opts parameters_opts(const kolo_served *d, const kolo_session_config *config,
                                             const kolo_served_opts *o) {
     const kolo_consistency *c = &config->consistency;
@@ -273,6 +278,7 @@ static kolo_parameters_opts parameters_opts(const kolo_served *d, const kolo_ses
         .grace_ms = c->grace_ms,
         .adapts = c->kind == KOLO_CONSISTENCY_AUTO,
         .leases = c->lease,
+        .sums = sums_errors(config),
         .first_lease = (uint64_t)(o->steps * (kolo_comm_size(o->world) - o->servers)),
         .record = o->record,
         .replay = o->replay,
@@ -467,6 +473,7 @@ static kolo_status join(kolo_served *d, const kolo_session_config *config, const
         .parts = d->parts,
         .staleness = kolo_consistency_staleness(c),
         .leases = c->lease,
+        .sums = sums_errors(config),
         .joins = o->joins,
         .replicas = o->replicas,
         .timeout_ms = o->timeout_ms,

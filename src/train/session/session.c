@@ -227,7 +227,7 @@ static kolo_status open_alone(kolo_session *s, const kolo_session_config *opts) 
     KOLO_TRY(kolo_store_create(s->device, &s->store));
     const bool single = ranks_of(s) == 1 && !opts->two_versions;
     if (single || opts->served) kolo_store_set_alone(s->store);
-    if (keeps_residuals(s)) kolo_store_set_comm(s->store, s->comm);
+    if (keeps_own_residuals(s)) kolo_store_set_comm(s->store, s->comm);
     if (s->opts.global_batch == 0) {
         s->opts.global_batch = opts->batch * s->opts.accumulate * data_ranks(s);
     }

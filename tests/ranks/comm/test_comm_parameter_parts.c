@@ -501,6 +501,57 @@ static void leases_are_not_asked_for_after_a_push(void **state) {
     ASSERT_OK(run_ranks(3, RANKS_THREAD, asking_body, NULL, 0));
 }
 
+/* ---- sums over the workers ---- */
+
+/* Whether the sum is that of rank 0, which ends with -0, and `factor` times that of another. */
+static bool is_sum(const float *sum, float factor) {
+    for (int i = 0; i < 4; i++) {
+        if (sum[i] != (float)(i + 1) * (1 + factor)) return false;
+    }
+    return sum[4] == 0 && (signbit(sum[4]) != 0) == (factor == 0);
+}
+
+/* Three workers, one of which finishes before the others meet, and two servers. */
+static kolo_status meeting_body(kolo_comm *comm, const void *arg, void *result) {
+    const int rank = kolo_comm_rank(comm);
+    const float factor = rank == 0 ? 1 : 10;
+    const float own[] = {factor, 2 * factor, 3 * factor, 4 * factor, rank == 0 ? -0.0F : 0};
+    const kolo_parameters_opts opts = {
+        .servers = 2, .staleness = KOLO_STALENESS_ANY, .sums = true, .update = add_gradient};
+    float sum[5] = {0};
+    kolo_parameters *p;
+    bool right = true;
+    KOLO_TRY(kolo_parameters_create(comm, own, 5, &opts, &p));
+    if (rank == 2) KOLO_TRY(kolo_parameters_finish(p));
+    for (int k = 0; k < 3 && rank < 2; k++) {
+        const bool gives = rank == 0 || k % 2 == 0;
+        KOLO_TRY(kolo_parameters_barrier_sum(p, gives ? own : NULL, NULL, NULL));
+        KOLO_TRY(kolo_parameters_read_sum(p, sum));
+        right = right && is_sum(sum, k % 2 == 0 ? 10 : 0);
+        KOLO_TRY(kolo_parameters_barrier(p, NULL, NULL));
+    }
+    kolo_parameters_destroy(p);
+    return right ? KOLO_OK : KOLO_FAIL(KOLO_ERR_FORMAT, "another sum");
+}
+
+static kolo_status unsummed_body(kolo_comm *comm, const void *arg, void *result) {
+    const kolo_parameters_opts opts = {.update = add_gradient};
+    float numbers[2] = {0};
+    kolo_parameters *p;
+    KOLO_TRY(kolo_parameters_create(comm, numbers, 2, &opts, &p));
+    const bool refused = kolo_parameters_barrier_sum(p, numbers, NULL, NULL) == KOLO_ERR_ARG &&
+                         kolo_parameters_read_sum(p, numbers) == KOLO_ERR_ARG &&
+                         strstr(kolo_last_error(), "without `sums`");
+    kolo_parameters_destroy(p);
+    return refused ? KOLO_OK : KOLO_FAIL(KOLO_ERR_FORMAT, "a sum without memory for it");
+}
+
+static void barriers_have_sums(void **state) {
+    ASSERT_OK(run_ranks(5, RANKS_THREAD, meeting_body, NULL, 0));
+    ASSERT_OK(run_ranks(5, RANKS_TCP, meeting_body, NULL, 0));
+    ASSERT_OK(run_ranks(2, RANKS_THREAD, unsummed_body, NULL, 0));
+}
+
 /* ---- replicas ---- */
 
 enum { KILLED_STEPS = 40 };
@@ -608,6 +659,7 @@ TEST_MAIN(test_comm_parameter_parts) {
         cmocka_unit_test(a_push_that_is_no_code_is_not_taken),
         cmocka_unit_test(workers_that_updates_do_not_wait_for_read_copies),
         cmocka_unit_test(leases_are_not_asked_for_after_a_push),
+        cmocka_unit_test(barriers_have_sums),
         cmocka_unit_test(a_killed_server_is_replaced),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,12 +1,14 @@
 /* Gradients that are pushed to the owners as codes: bitwise an allreduce with the same codec where
  * codes are of single numbers, every codec with every policy, fewer bytes, and what is refused. */
 #include "base/compiler.h"
+#include "data/safetensors/safetensors.h"
 #include "support/fewer.h"
 #include "support/folder.h"
 #include "support/support.h"
 #include "support/train_job.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -96,11 +98,11 @@ static void runs_come_near_those_without_codes(void **state) {
     }
 }
 
-/* Whether a run of a policy that repeats goes on from a checkpoint as if it had not stopped: with
- * the errors of its codes. */
-static void check_resumed(int workers, const char *codec, int servers) {
+/* Whether a run that repeats goes on from a checkpoint as if it had not stopped: with the errors of
+ * its codes. */
+static void check_resumed(int workers, const char *codec, int servers, const char *policy) {
     kolo_train_opts opts =
-        options(servers > 0 ? KOLO_SYNC_PS : KOLO_SYNC_MESH, servers, "bsp", codec);
+        options(servers > 0 ? KOLO_SYNC_PS : KOLO_SYNC_MESH, servers, policy, codec);
     const int ranks = workers + servers;
     const kolo_train_result whole = train_well(ranks, &opts);
     assert_int_equal(system("rm -rf half"), 0);
@@ -114,16 +116,77 @@ static void check_resumed(int workers, const char *codec, int servers) {
     opts.steps = STEPS;
     const kolo_train_result resumed = train_well(ranks, &opts);
     if (memcmp(&whole.test, &resumed.test, sizeof whole.test) != 0) {
-        fail_msg("%s, %d servers: test losses %.9g and resumed %.9g", codec, servers,
+        fail_msg("%s, %s, %d servers: test losses %.9g and resumed %.9g", codec, policy, servers,
                  loss_of(&whole), loss_of(&resumed));
     }
 }
 
 static void a_run_goes_on_with_its_errors(void **state) {
-    check_resumed(2, "topk:0.02", 1);
-    check_resumed(2, "1bit", 2);
-    check_resumed(3, "int8", 0);
-    check_resumed(1, "topk:0.1", 2);
+    check_resumed(2, "topk:0.02", 1, "bsp");
+    check_resumed(2, "1bit", 2, "bsp");
+    check_resumed(3, "int8", 0, "bsp");
+    check_resumed(1, "topk:0.1", 2, "bsp");
+}
+
+/* The same where owners add up the errors: of one worker, or of a group that is one. */
+static void a_worker_goes_on_with_its_errors(void **state) {
+    static const struct {
+        const char *codec, *policy;
+        int workers, servers;
+    } cases[] = {
+        {"topk:0.02", "asp", 1, 1},       {"1bit", "ssp:1", 1, 2},     {"f16", "asp", 1, 0},
+        {"topk:0.1", "asp,group=2", 2, 1}, {"int8", "asp,lease=1", 1, 1}, {"bf16", "diloco:4", 1, 1},
+    };
+    for (size_t i = 0; i < TEST_FEWER(2, KOLO_COUNT(cases)); i++) {
+        check_resumed(cases[i].workers, cases[i].codec, cases[i].servers, cases[i].policy);
+    }
+}
+
+enum { NUMBERS = 48 * 64 }; /* of fc1.weight */
+
+/* Adds a state of fc1.weight in a checkpoint. */
+static void add_state(const char *what, float *sum) {
+    float state[NUMBERS];
+    kolo_safetensors *file;
+    char name[64];
+    snprintf(name, sizeof name, "optimizer.%s.fc1.weight", what);
+    ASSERT_OK(kolo_safetensors_open("half/checkpoint-24.safetensors", &file));
+    const kolo_safetensors_entry *e = kolo_safetensors_find(file, name);
+    assert_true(e && e->bytes == sizeof state);
+    memcpy(state, e->data, sizeof state);
+    for (int i = 0; i < NUMBERS; i++) sum[i] += state[i];
+    kolo_safetensors_close(file);
+}
+
+/* Trains three workers by asp to a checkpoint, and fills the sum of all gradients: of those that
+ * updates have taken, and of what their codes have left. With this rate parameters do not move. */
+static void sum_gradients(const char *codec, bool resumes, float *sum) {
+    kolo_train_opts opts = options(KOLO_SYNC_PS, 2, "asp,delay=1024", codec);
+    opts.optimizer.kind = KOLO_OPTIMIZER_NESTEROV;
+    opts.lr = 1e-15;
+    opts.eval_steps = 5;
+    opts.out_dir = "half";
+    opts.checkpoint_steps = STEPS / 2;
+    opts.steps = resumes ? STEPS / 2 : STEPS;
+    assert_int_equal(system("rm -rf half"), 0);
+    (void)train_well(5, &opts);
+    opts.steps = STEPS;
+    opts.resume = "half";
+    if (resumes) (void)train_well(5, &opts);
+    memset(sum, 0, NUMBERS * sizeof *sum);
+    add_state("delayed", sum);
+    if (strcmp(codec, "none") != 0) add_state("residual", sum);
+}
+
+static void no_error_is_lost(void **state) {
+    static float whole[NUMBERS], coded[NUMBERS];
+    sum_gradients("none", false, whole);
+    sum_gradients("topk:0.02", true, coded);
+    for (int i = 0; i < NUMBERS; i++) {
+        if (fabsf(whole[i] - coded[i]) < 1e-4F) continue;
+        fail_msg("gradients of weight %d: %g, and with codes %g", i, (double)whole[i],
+                 (double)coded[i]);
+    }
 }
 
 /* The errors of a worker are those that it has in an allreduce. */
@@ -208,6 +271,8 @@ TEST_MAIN(test_servers_codes) {
         cmocka_unit_test(codes_of_numbers_equal_an_allreduce),
         cmocka_unit_test(runs_come_near_those_without_codes),
         cmocka_unit_test(a_run_goes_on_with_its_errors),
+        cmocka_unit_test(a_worker_goes_on_with_its_errors),
+        cmocka_unit_test(no_error_is_lost),
         cmocka_unit_test(an_allreduce_goes_on_with_the_errors),
         cmocka_unit_test(codes_are_fewer_bytes),
         cmocka_unit_test(codes_go_with_sums_of_hosts_and_replicas),

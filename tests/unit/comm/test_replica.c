@@ -1,6 +1,6 @@
 /* Parts with a replica under random orders of messages: workers push, read and take leases while a
  * server and workers are lost, at any time. Each push that a worker has an answer to is applied
- * once, and so is each lease, whichever is lost. */
+ * once, and so is each lease and what a worker gives to a sum, whichever is lost. */
 #include "base/compiler.h"
 #include "base/rng.h"
 #include "base/status.h"
@@ -43,7 +43,7 @@ typedef struct server {
     bool notified[WORKERS];           /* of the loss of a worker */
 } server;
 
-typedef enum phase { BEGINS, WAITS, EXCHANGES, FINISHES, ENDED } phase;
+typedef enum phase { BEGINS, WAITS, EXCHANGES, MEETS, READS_SUM, FINISHES, ENDED } phase;
 
 typedef struct actor {
     phase phase;
@@ -154,9 +154,10 @@ static void ask(world *x, int w, message *m, uint32_t kind, uint64_t key, uint64
     *m = (message){.call = {.client = w, .kind = kind, .key = key, .clock = clock}};
     if (kind == KOLO_OWNER_PULL) m->call.output_bytes = sizeof m->values;
     if (kind == KOLO_OWNER_LEASE) m->call.output_bytes = sizeof m->resume;
-    if (kind == KOLO_OWNER_PUSH) {
-        const actor *a = &x->actors[w];
-        m->gradient[a->lease] = 1;
+    if (kind == KOLO_OWNER_SUM) m->call.output_bytes = sizeof m->values;
+    if (kind == KOLO_OWNER_BARRIER) m->call.output_bytes = WORKERS * sizeof(uint64_t);
+    if (kind == KOLO_OWNER_PUSH || kind == KOLO_OWNER_BARRIER) {
+        m->gradient[kind == KOLO_OWNER_PUSH ? x->actors[w].lease : (uint64_t)w] = 1;
         m->call.input = m->gradient;
         m->call.input_bytes = sizeof m->gradient;
     }
@@ -190,6 +191,21 @@ static void exchange(world *x, int w) {
     ask(x, w, &a->pull, KOLO_OWNER_PULL, 0, a->clock + 1);
 }
 
+/* The sum has what this worker has given, and of the others at most that. */
+static void check_sum(const world *x, int w) {
+    const float *sum = x->actors[w].other.values;
+    for (int i = 0; i < WORKERS; i++) {
+        if (sum[i] == 1 || (sum[i] == 0 && x->actors[i].dead)) continue;
+        fail_msg("worker %d reads that worker %d has given %g", w, i, (double)sum[i]);
+    }
+}
+
+/* All workers meet before the end. */
+static void meet(world *x, int w) {
+    x->actors[w].phase = MEETS;
+    ask(x, w, &x->actors[w].other, KOLO_OWNER_BARRIER, 0, 0);
+}
+
 static void finish(world *x, int w) {
     x->actors[w].phase = FINISHES;
     ask(x, w, &x->actors[w].other, KOLO_OWNER_FINISH, 0, 0);
@@ -205,12 +221,12 @@ static void act(world *x, int w) {
         a->lease = (uint64_t)w * STEPS + a->clock;
         exchange(x, w);
     } else if (a->phase == BEGINS) {
-        finish(x, w);
+        meet(x, w);
     } else if (a->phase == WAITS && !a->other.open) {
         a->leases++;
         a->lease = a->other.clock - 1;
         if (a->other.clock > 0) exchange(x, w);
-        if (a->other.clock == 0) finish(x, w);
+        if (a->other.clock == 0) meet(x, w);
     } else if (a->phase == EXCHANGES && !a->push.open && !a->pull.open) {
         a->answered[a->lease]++;
         const float own = a->pull.values[a->lease]; /* a late one is applied later */
@@ -224,6 +240,12 @@ static void act(world *x, int w) {
         }
         a->clock++;
         a->phase = BEGINS;
+    } else if (a->phase == MEETS && !a->other.open) {
+        a->phase = READS_SUM;
+        ask(x, w, &a->other, KOLO_OWNER_SUM, 0, 0);
+    } else if (a->phase == READS_SUM && !a->other.open) {
+        check_sum(x, w);
+        finish(x, w);
     } else if (a->phase == FINISHES && !a->other.open) {
         a->phase = ENDED;
     }
@@ -383,6 +405,7 @@ static void each_push_is_applied_once(void **state) {
             const int victim = (int)(seed % 5) < 3 ? 0 : (int)(seed % 5) == 3 ? 1 : -1;
             kolo_parameters_opts opts = policies[p];
             opts.update = add_gradient;
+            opts.sums = true;
             init(&x, &opts);
             run(&x, seed, victim);
             compare(&x);
