@@ -175,8 +175,8 @@ static kolo_status allocate(kolo_table *t) {
     memcpy(&secret, drawn, sizeof secret);
     t->moved = kolo_zalloc((size_t)t->n_servers * sizeof *t->moved);
     if (!t->moved) return KOLO_NOMEM((size_t)t->n_servers);
-    KOLO_TRY(open_transfer(t, &t->pull, secret));
-    KOLO_TRY(open_transfer(t, &t->push, secret));
+    if (t->works) KOLO_TRY(open_transfer(t, &t->pull, secret));
+    if (t->works) KOLO_TRY(open_transfer(t, &t->push, secret));
     if (index < 0) return KOLO_OK;
     KOLO_TRY(
         kolo_table_owner_create(&t->opts, t->n_workers, secret, kolo_service_reply, &t->owner));

@@ -182,8 +182,24 @@ static kolo_status allocate_packed(kolo_served *d, kolo_comm *world) {
     return allocate_vector(d, world, numbers, &d->packed);
 }
 
+/* What a worker exchanges with the owners. */
+static kolo_status allocate_vectors(kolo_served *d, kolo_comm *world) {
+    const size_t rows = (size_t)d->division.n_rows + 1;
+    d->states = kolo_alloc((d->state + 1) * sizeof *d->states);
+    if (!d->states) return KOLO_NOMEM(d->state * sizeof *d->states);
+    if (d->every > 0) {
+        d->base = kolo_zalloc((d->values + 1) * sizeof *d->base);
+        d->kept = kolo_zalloc((d->values + 1) * sizeof *d->kept);
+        d->summed = kolo_zalloc(rows * sizeof *d->summed);
+        if (!d->base || !d->kept || !d->summed) return KOLO_NOMEM(d->values * sizeof *d->base);
+    }
+    KOLO_TRY(allocate_vector(d, world, d->gradient, &d->pushed));
+    KOLO_TRY(allocate_vector(d, world, d->values, &d->pulled));
+    return d->packs ? allocate_packed(d, world) : KOLO_OK;
+}
+
 /* `workers`: those who may join included. */
-static kolo_status allocate(kolo_served *d, kolo_comm *world, int workers) {
+static kolo_status allocate(kolo_served *d, int workers) {
     const size_t parts = (size_t)kolo_division_parts(&d->division);
     const size_t rows = (size_t)d->division.n_rows + 1;
     const size_t totals = kolo_division_totals(&d->division) * sizeof(float);
@@ -209,17 +225,7 @@ static kolo_status allocate(kolo_served *d, kolo_comm *world, int workers) {
         d->gradient += d->parts[i].gradient;
         d->state += d->parts[i].state;
     }
-    d->states = kolo_alloc((d->state + 1) * sizeof *d->states);
-    if (!d->states) return KOLO_NOMEM(d->state * sizeof *d->states);
-    if (d->every > 0) {
-        d->base = kolo_zalloc((d->values + 1) * sizeof *d->base);
-        d->kept = kolo_zalloc((d->values + 1) * sizeof *d->kept);
-        d->summed = kolo_zalloc(rows * sizeof *d->summed);
-        if (!d->base || !d->kept || !d->summed) return KOLO_NOMEM(d->values * sizeof *d->base);
-    }
-    KOLO_TRY(allocate_vector(d, world, d->gradient, &d->pushed));
-    KOLO_TRY(allocate_vector(d, world, d->values, &d->pulled));
-    return d->packs ? allocate_packed(d, world) : KOLO_OK;
+    return KOLO_OK;
 }
 
 /* Updates that were made before. Earlier versions did not store them. */
@@ -312,7 +318,7 @@ static size_t bytes_of_rank(const kolo_served *d, const kolo_parameters_opts *p,
                             const kolo_served_opts *o, bool works) {
     const int owners = d->division.owners;
     const int index = kolo_comm_rank(o->world) - (kolo_comm_size(o->world) - owners);
-    size_t numbers = d->values + d->gradient + (works ? d->state : 0), bytes = 0;
+    size_t numbers = works ? d->values + d->gradient + d->state : 0, bytes = 0;
     if (works && d->every > 0) numbers += 2 * d->values;
     if (d->packs) numbers += d->gradient;
     for (int i = 0; i < kolo_division_parts(&d->division) && d->packs; i++) {
@@ -357,8 +363,9 @@ static kolo_status prepare(kolo_served *d, const kolo_session_config *config,
     d->weighted = kolo_consistency_is_weighted(&config->consistency);
     if (kolo_consistency_has_rounds(&config->consistency)) d->every = config->consistency.steps;
     take_codec(d, config, session != NULL);
-    KOLO_TRY(allocate(d, o->world, kolo_comm_size(o->world) + o->joins));
+    KOLO_TRY(allocate(d, kolo_comm_size(o->world) + o->joins));
     if (!session) return KOLO_OK;
+    KOLO_TRY(allocate_vectors(d, o->world));
     KOLO_TRY(find_entries(d, session));
     return kolo_served_load_residuals(d, session);
 }
@@ -466,7 +473,8 @@ static kolo_status join(kolo_served *d, const kolo_session_config *config, const
                          o->servers);
     }
     take_codec(d, config, true);
-    KOLO_TRY(allocate(d, NULL, data_ranks(session) + o->joins));
+    KOLO_TRY(allocate(d, data_ranks(session) + o->joins));
+    KOLO_TRY(allocate_vectors(d, NULL));
     KOLO_TRY(find_entries(d, session));
     const kolo_parameters_opts opts = {
         .servers = o->servers,
