@@ -51,11 +51,23 @@ size_t kolo_rows_saved_width(const kolo_table_opts *o) {
     return (size_t)(1 + o->states) * o->width;
 }
 
+static size_t maps_of(const kolo_table_opts *o) { return o->admit > 1 ? 2 : 1; }
+
+/* Of a row, without its place in the maps. */
+static size_t numbers_of(const kolo_table_opts *o) {
+    return kolo_rows_saved_width(o) * sizeof(float) + (maps_of(o) - 1) * sizeof(uint32_t);
+}
+
 /* What `room` rows take. */
 static size_t bytes_of(const kolo_table_opts *o, size_t room) {
-    const size_t maps = o->admit > 1 ? 2 : 1;
-    const size_t numbers = kolo_rows_saved_width(o) * sizeof(float);
-    return maps * kolo_id_map_bytes(room) + room * (numbers + (maps - 1) * sizeof(uint32_t));
+    return maps_of(o) * kolo_id_map_bytes(room) + room * numbers_of(o);
+}
+
+/* While there are few rows, each has a page of a map for itself. */
+size_t kolo_rows_needs(const kolo_table_opts *o, uint64_t n) {
+    enum { PAGE = 4096 };
+    const size_t each = maps_of(o) * PAGE + numbers_of(o);
+    return n < o->bytes / each ? (size_t)n * each : o->bytes;
 }
 
 /* The largest number of rows within the bound. */

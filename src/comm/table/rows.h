@@ -15,6 +15,8 @@ typedef struct kolo_rows kolo_rows;
 kolo_status kolo_rows_create(const kolo_table_opts *opts, size_t most, uint64_t secret,
                              kolo_rows **rows);
 void kolo_rows_destroy(kolo_rows *rows);
+/* The memory that up to n rows touch. */
+size_t kolo_rows_needs(const kolo_table_opts *opts, uint64_t n);
 /* Of virtual time; else that of the machine. */
 void kolo_rows_set_clock(kolo_rows *rows, int64_t (*now_ns)(void));
 /* Reads the values of the rows of n ids, also of those that have none. */

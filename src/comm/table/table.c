@@ -230,6 +230,15 @@ static kolo_table_opts resolve(const kolo_table_opts *opts) {
     return o;
 }
 
+size_t kolo_table_needs(const kolo_table_opts *opts, int workers, bool works, bool owns,
+                        uint64_t n) {
+    const kolo_table_opts o = resolve(opts);
+    const uint64_t owners = (uint64_t)(o.servers > 0 ? o.servers : workers);
+    const size_t own = owns ? kolo_table_owner_needs(&o, workers, n / owners + 1) : 0;
+    const size_t exchanged = o.batch * (sizeof(uint64_t) + o.width * sizeof(float));
+    return (works ? 2 * exchanged : 0) + own * (size_t)(1 + o.replicas);
+}
+
 kolo_status kolo_table_create(kolo_comm *comm, const kolo_table_opts *opts, kolo_table **table) {
     const int ranks = kolo_comm_size(comm);
     if (!opts) return KOLO_FAIL(KOLO_ERR_ARG, "a table without options");

@@ -427,9 +427,19 @@ void kolo_table_owner_destroy(owner *o) {
     kolo_free(o);
 }
 
+/* Whether an update is by the pushes of several workers. */
+static bool sums_pushes(const kolo_table_opts *o, int workers) {
+    return o->staleness == 0 && workers > 1;
+}
+
+size_t kolo_table_owner_needs(const kolo_table_opts *o, int workers, uint64_t n) {
+    const size_t batches = 1 + (sums_pushes(o, workers) ? (size_t)workers : 0);
+    return kolo_rows_needs(o, n) + batches * o->batch * o->width * sizeof(float);
+}
+
 static kolo_status build(owner *o, uint64_t secret) {
     const kolo_table_opts *opts = o->opts;
-    const bool sums = opts->staleness == 0 && o->n_workers > 1;
+    const bool sums = sums_pushes(opts, o->n_workers);
     const size_t row = opts->width * sizeof(float);
     const size_t most = opts->batch * (sums ? (size_t)o->n_workers : 1);
     KOLO_TRY(kolo_rows_create(opts, most, secret, &o->rows));

@@ -6,6 +6,7 @@
  * arrived, which are then added in the order of ranks; with any bound the reads of workers that are
  * too far ahead. */
 
+#include "base/compiler.h"
 #include "comm/sync/parameters_replica.h"
 #include "comm/table/rows.h"
 #include "kolo/service.h"
@@ -34,12 +35,19 @@ size_t kolo_table_page_bytes(const kolo_table_opts *opts, size_t room);
 /* The arrays of a page for `room` rows. */
 kolo_table_rows kolo_table_page_rows(void *page, size_t room);
 
+/* About the memory that a rank of a table with these options needs, the owners of which get at most
+ * n rows together: it is a worker (`works`), owns rows (`owns`), or both. */
+KOLO_SHARED size_t kolo_table_needs(const kolo_table_opts *opts, int workers, bool works, bool owns,
+                                    uint64_t n);
+
 typedef struct kolo_table_owner kolo_table_owner;
 
 /* `opts` is resolved, and borrowed. `secret`: see kolo_id_map_create. ARG: no row fits; NOMEM. */
 kolo_status kolo_table_owner_create(const kolo_table_opts *opts, int workers, uint64_t secret,
                                     kolo_owner_reply *reply, kolo_table_owner **made);
 void kolo_table_owner_destroy(kolo_table_owner *owner);
+/* The memory that it touches with up to n rows. */
+size_t kolo_table_owner_needs(const kolo_table_opts *opts, int workers, uint64_t n);
 /* The calls of a service; `arg`: a kolo_table_owner. */
 void kolo_table_owner_serve(void *arg, kolo_service_call *call);
 void kolo_table_owner_lost(void *arg, int client, bool left, const char *reason);

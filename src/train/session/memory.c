@@ -20,6 +20,7 @@ kolo_train_memory kolo_session_memory_parts(const kolo_session *s) {
 }
 
 kolo_status kolo_session_check_memory(const kolo_session *session, kolo_comm *comm, size_t copies) {
-    const kolo_memory_need own = {kolo_session_memory_parts(session), (int64_t)copies, 0};
+    const kolo_memory_need own = {.memory = kolo_session_memory_parts(session),
+                                  .copies = (int64_t)copies};
     return kolo_check_memory(comm, &own);
 }

@@ -31,6 +31,7 @@ static double own_bytes(const kolo_train_memory *m) {
 typedef struct local_needs {
     int workers, servers;
     double server;           /* the most that one of the servers needs */
+    double tables;           /* the most that one needs for the rows of tables */
     double together, copies; /* what they share counts once */
 } local_needs;
 
@@ -44,8 +45,10 @@ static local_needs add_local(const kolo_comm *comm, const kolo_memory_need *rows
         if (comm && kolo_comm_host(comm, r) != here) continue;
         const bool server = serves(&rows[r]);
         *(server ? &all.servers : &all.workers) += 1;
-        if (server) all.server = fmax(all.server, (double)rows[r].served);
-        all.together += own_bytes(&rows[r].memory) + (double)rows[r].served;
+        const double served = (double)rows[r].served + (double)rows[r].tables;
+        if (server) all.server = fmax(all.server, served);
+        all.tables = fmax(all.tables, (double)rows[r].tables);
+        all.together += own_bytes(&rows[r].memory) + served;
         all.copies += (double)rows[r].copies;
         shared = fmax(shared, (double)rows[r].memory.shared);
     }
@@ -56,12 +59,13 @@ static local_needs add_local(const kolo_comm *comm, const kolo_memory_need *rows
 static void add_need(kolo_text *t, const kolo_memory_need *n) {
     const kolo_train_memory *m = &n->memory;
     kolo_text_add(t, "a %s needs %.1f GiB", serves(n) ? "server" : "worker",
-                  (own_bytes(m) + (double)m->shared + (double)n->served) / gib);
+                  (own_bytes(m) + (double)m->shared + (double)(n->served + n->tables)) / gib);
     if (serves(n)) return;
     kolo_text_add(t, " (parameters and optimizer %.1f, gradients %.1f, values of a step %.1f",
                   (double)(m->store + m->shared) / gib, (double)m->exchanged / gib,
                   (double)m->values / gib);
     if (n->served > 0) kolo_text_add(t, ", for parameter servers %.1f", (double)n->served / gib);
+    if (n->tables > 0) kolo_text_add(t, ", for rows of tables %.1f", (double)n->tables / gib);
     kolo_text_add(t, ")");
 }
 
@@ -70,6 +74,9 @@ static kolo_status fail_check(const kolo_memory_need *own, const local_needs *lo
     add_need(&t, own);
     if (local->servers > 0) {
         if (!serves(own)) kolo_text_add(&t, ", a server %.1f GiB", local->server / gib);
+        if (local->tables > 0) {
+            kolo_text_add(&t, " (rows of tables up to %.1f)", local->tables / gib);
+        }
         kolo_text_add(&t, ", workers (%d) and servers (%d) of this machine together %.1f GiB",
                       local->workers, local->servers, local->together / gib);
     } else if (local->workers > 1) {
@@ -81,9 +88,10 @@ static kolo_status fail_check(const kolo_memory_need *own, const local_needs *lo
     const kolo_status status = KOLO_FAIL(
         KOLO_ERR_NOMEM,
         "%s, and this machine has %.1f GiB for them: use a smaller model or batch, fewer workers, "
-        "--accumulate or --recompute full%s%s",
+        "--accumulate or --recompute full%s%s%s",
         t.text ? t.text : "out of memory", limit / gib,
         local->servers > 0 ? ", or servers on other hosts" : "",
+        local->tables > 0 ? ", or a smaller --table-bytes" : "",
         local->copies > 0 ? ", or --wait-for-saves" : "");
     kolo_text_fini(&t);
     return status;

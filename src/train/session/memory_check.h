@@ -13,6 +13,7 @@ typedef struct kolo_memory_need {
     kolo_train_memory memory; /* of its session; zeros on a server */
     int64_t copies;           /* for checkpoints */
     int64_t served;           /* to exchange gradients with owners of parameters, and as an owner */
+    int64_t tables;           /* the same for the rows of tables */
 } kolo_memory_need;
 
 /* NOMEM, with the figures, if the ranks of this machine together need more memory than it has, or

@@ -333,11 +333,22 @@ static size_t bytes_of_rank(const kolo_served *d, const kolo_parameters_opts *p,
     return created > bytes ? created : bytes;
 }
 
+static kolo_tables_opts tables_opts(const kolo_served_opts *o) {
+    return (kolo_tables_opts){.world = o->world,
+                              .servers = o->servers,
+                              .replicas = o->replicas,
+                              .steps = o->steps,
+                              .schedule = o->schedule};
+}
+
 /* With its servers a run may need more memory than its workers, which have checked theirs. */
-static kolo_status check_memory(const kolo_served *d, const kolo_parameters_opts *p,
-                                const kolo_served_opts *o, bool works) {
+static kolo_status check_memory(const kolo_served *d, const kolo_session_config *config,
+                                const kolo_parameters_opts *p, const kolo_served_opts *o,
+                                bool works) {
+    const kolo_tables_opts tables = tables_opts(o);
     kolo_memory_need own = o->need;
     own.served = (int64_t)bytes_of_rank(d, p, o, works);
+    if (d->tables) own.tables = (int64_t)kolo_tables_needs(d->tables, config, &tables);
     return kolo_check_memory(o->world, &own);
 }
 
@@ -345,7 +356,7 @@ static kolo_status connect(kolo_served *d, const kolo_session_config *config,
                            const kolo_served_opts *o, const kolo_session *session, float *initial) {
     kolo_parameters_opts opts = parameters_opts(d, config, o);
     KOLO_TRY(kolo_agree(o->world, serve(d, &opts)));
-    KOLO_TRY(check_memory(d, &opts, o, session != NULL));
+    KOLO_TRY(check_memory(d, config, &opts, o, session != NULL));
     kolo_status status = KOLO_OK;
     if (initial) status = fill_initial(d, session, updates_before(session, o), initial);
     KOLO_TRY(kolo_agree(o->world, status));
@@ -378,6 +389,8 @@ static kolo_status create(kolo_served *d, const kolo_session_config *config,
     KOLO_TRY(kolo_agree(o->world, make_owners(d, config, &all)));
     KOLO_TRY(kolo_division_broadcast(&d->division, o->world));
     KOLO_TRY(kolo_agree(o->world, prepare(d, config, o, session)));
+    const kolo_tables_opts tables = tables_opts(&all);
+    if (config->tables.names) KOLO_TRY(kolo_tables_find(config, &tables, &d->tables));
     const size_t bytes = (d->values + d->state) * sizeof(float);
     float *initial = session && rank_of(session) == 0 ? kolo_zalloc(bytes) : NULL;
     const bool failed = session && rank_of(session) == 0 && !initial;
@@ -385,13 +398,8 @@ static kolo_status create(kolo_served *d, const kolo_session_config *config,
     if (status == KOLO_OK) status = connect(d, config, &all, session, initial);
     kolo_free(initial);
     if (status == KOLO_OK && session) status = kolo_served_join_group(d, session, o);
-    if (status != KOLO_OK || !config->tables.names) return status;
-    const kolo_tables_opts tables = {.world = o->world,
-                                     .servers = o->servers,
-                                     .replicas = o->replicas,
-                                     .steps = all.steps,
-                                     .schedule = o->schedule};
-    return kolo_tables_create(config, &tables, &d->tables);
+    if (status != KOLO_OK || !d->tables) return status;
+    return kolo_tables_open(d->tables, config, &tables);
 }
 
 kolo_status kolo_served_create(const kolo_session_config *config, const kolo_served_opts *opts,

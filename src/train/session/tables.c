@@ -2,6 +2,7 @@
 
 #include "base/integer.h"
 #include "base/memory.h"
+#include "comm/table/table_owner.h"
 #include "pass/pass.h"
 #include "train/session/agree.h"
 #include "train/session/tables_internal.h"
@@ -146,12 +147,11 @@ static int64_t most_samples(const kolo_session_config *config, int64_t workers) 
     return kolo_max_i64(config->batch, share);
 }
 
-static kolo_status open_table(kolo_tables *d, table *t, const kolo_session_config *config,
-                              const kolo_tables_opts *o) {
+static kolo_table_opts options_of(table *t, const kolo_session_config *config,
+                                  const kolo_tables_opts *o) {
     const kolo_table_config *c = &config->tables;
     const int64_t workers = kolo_comm_size(o->world) - o->servers;
-    t->batch = (size_t)(most_samples(config, workers) * t->length);
-    const kolo_table_opts opts = {
+    return (kolo_table_opts){
         .name = t->name,
         .width = (size_t)t->width,
         .states = t->updater.spec.n_out - 1,
@@ -163,7 +163,7 @@ static kolo_status open_table(kolo_tables *d, table *t, const kolo_session_confi
         .admit = (uint32_t)c->admit,
         .expire = (uint64_t)c->expire,
         .expire_ms = c->expire_ms,
-        .batch = t->batch,
+        .batch = (size_t)(most_samples(config, workers) * t->length),
         .servers = o->servers,
         .staleness = c->staleness,
         .needs_all = !c->outlives,
@@ -171,26 +171,54 @@ static kolo_status open_table(kolo_tables *d, table *t, const kolo_session_confi
         .update = update,
         .arg = &t->updater,
     };
-    return kolo_table_create(o->world, &opts, &t->rows_at);
 }
 
-kolo_status kolo_tables_create(const kolo_session_config *config, const kolo_tables_opts *opts,
-                               kolo_tables **tables) {
+kolo_status kolo_tables_find(const kolo_session_config *config, const kolo_tables_opts *opts,
+                             kolo_tables **tables) {
     kolo_tables *d = kolo_zalloc(sizeof *d);
     kolo_status status = d ? find_tables(d, config, opts) : KOLO_NOMEM(sizeof *d);
     status = kolo_agree(opts->world, status);
-    if (!d) return status;
-    d->owners = opts->servers > 0 ? opts->servers : kolo_comm_size(opts->world);
-    for (int i = 0; status == KOLO_OK && i < d->n; i++) {
-        status = open_table(d, &d->tables[i], config, opts);
-    }
     if (status != KOLO_OK) {
-        kolo_tables_abandon(d);
         kolo_tables_destroy(d);
         return status;
     }
+    d->owners = opts->servers > 0 ? opts->servers : kolo_comm_size(opts->world);
     *tables = d;
     return KOLO_OK;
+}
+
+/* A table has no more rows than ids, and than the samples of all steps have. */
+static uint64_t most_rows(const table *t, const kolo_session_config *config,
+                          const kolo_tables_opts *o) {
+    const double ids = (double)o->schedule.total * (double)config->global_batch * (double)t->length;
+    return ids < (double)t->height ? (uint64_t)ids : (uint64_t)t->height;
+}
+
+size_t kolo_tables_needs(kolo_tables *d, const kolo_session_config *config,
+                         const kolo_tables_opts *o) {
+    const int workers = kolo_comm_size(o->world) - o->servers;
+    const bool works = kolo_comm_rank(o->world) < workers, owns = !works || o->servers == 0;
+    size_t bytes = 0;
+    for (int i = 0; i < d->n; i++) {
+        table *t = &d->tables[i];
+        const kolo_table_opts opts = options_of(t, config, o);
+        const size_t rows = opts.batch * opts.width * sizeof(float); /* pulled, and fed */
+        bytes += kolo_table_needs(&opts, workers, works, owns, most_rows(t, config, o));
+        if (works) bytes += 2 * rows;
+    }
+    return bytes;
+}
+
+kolo_status kolo_tables_open(kolo_tables *d, const kolo_session_config *config,
+                             const kolo_tables_opts *o) {
+    kolo_status status = KOLO_OK;
+    for (int i = 0; status == KOLO_OK && i < d->n; i++) {
+        const kolo_table_opts opts = options_of(&d->tables[i], config, o);
+        d->tables[i].batch = opts.batch;
+        status = kolo_table_create(o->world, &opts, &d->tables[i].rows_at);
+    }
+    if (status != KOLO_OK) kolo_tables_abandon(d);
+    return status;
 }
 
 void kolo_tables_abandon(kolo_tables *d) {

@@ -19,11 +19,17 @@ typedef struct kolo_tables_opts {
     kolo_lr schedule;
 } kolo_tables_opts;
 
-/* Creates the tables of the model, without rows. Collective over `world`, on workers and servers.
- * UNSUPPORTED: an optimizer that changes rows without a gradient; the errors of kolo_table_create.
- */
-kolo_status kolo_tables_create(const kolo_session_config *config, const kolo_tables_opts *opts,
-                               kolo_tables **tables);
+/* Finds the tables of the model. Collective over `world`, on workers and servers. UNSUPPORTED: an
+ * optimizer that changes rows without a gradient; NOMEM. */
+kolo_status kolo_tables_find(const kolo_session_config *config, const kolo_tables_opts *opts,
+                             kolo_tables **tables);
+/* About the memory that this rank needs for those that were found, in this run. */
+size_t kolo_tables_needs(kolo_tables *d, const kolo_session_config *config,
+                         const kolo_tables_opts *opts);
+/* Creates them, without rows, with the options they were found with. Collective. The errors of
+ * kolo_table_create. */
+kolo_status kolo_tables_open(kolo_tables *d, const kolo_session_config *config,
+                             const kolo_tables_opts *opts);
 /* Waits for all workers if this rank owns rows, unless it is abandoned. NULL is allowed. */
 void kolo_tables_destroy(kolo_tables *d);
 void kolo_tables_abandon(kolo_tables *d);

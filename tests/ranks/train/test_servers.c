@@ -74,8 +74,7 @@ static void train_limited(const kolo_train_opts *opts, int64_t bytes, train_outc
 }
 
 /* All ranks of a machine are checked together. A server has two copies of the parameters, the state
- * and the gradient, one in its plan; a worker has one of each to exchange, and each rank has
- * registered memory for parameters and gradient. */
+ * and the gradient, one in its plan; a worker has one of each to exchange. */
 static void memory_of_servers_is_checked(void **state) {
     static train_outcome o[3];
     kolo_train_opts opts = served_opts(KOLO_SYNC_PS, 1);
@@ -85,8 +84,7 @@ static void memory_of_servers_is_checked(void **state) {
         .kind = KOLO_OPTIMIZER_SGD, .momentum = 0.9, .clip = 1}; /* the server owns everything */
     const kolo_train_result r = train_well(3, &opts);
     const kolo_train_memory *m = &r.memory;
-    const int64_t served = (2 * (3 + 3) + 2) * r.parameters * (int64_t)sizeof(float),
-                  slack = 1 << 16;
+    const int64_t served = 2 * (3 + 3) * r.parameters * (int64_t)sizeof(float), slack = 1 << 16;
     const int64_t all = 2 * (m->store + m->exchanged + m->values) + m->shared + served;
     train_limited(&opts, all + slack, o);
     for (int rank = 0; rank < 3; rank++) assert_int_equal(o[rank].status, KOLO_OK);
@@ -96,6 +94,28 @@ static void memory_of_servers_is_checked(void **state) {
         assert_non_null(strstr(o[rank].error, "a worker needs"));
         assert_non_null(strstr(o[rank].error, ", a server 0.0 GiB, workers (2) and servers (1) of "
                                               "this machine together 0.0"));
+    }
+}
+
+/* Rows of tables count, as many as the samples of all steps may create. */
+static void memory_of_rows_is_checked(void **state) {
+    static train_outcome o[3];
+    kolo_train_opts opts = served_opts(KOLO_SYNC_PS, 1);
+    opts.model = "dlrm";
+    opts.model_options = "tables=4,rows=100000,dim=8,dense=3,bottom1=5,bottom2=0,bottom3=0,"
+                         "top1=7,top2=6";
+    opts.data = "synthetic-clicks:N=64,test=8,seed=3";
+    opts.table = "emb.weight";
+    opts.optimizer.momentum = 0;
+    opts.steps = 4;
+    train_limited(&opts, 256 << 20, o);
+    for (int rank = 0; rank < 3; rank++) assert_int_equal(o[rank].status, KOLO_OK);
+    opts.epochs = opts.steps = 1 << 20;
+    train_limited(&opts, 256 << 20, o);
+    for (int rank = 0; rank < 3; rank++) {
+        assert_int_equal(o[rank].status, KOLO_ERR_NOMEM);
+        assert_non_null(strstr(o[rank].error, ", a server 1.0 GiB (rows of tables up to 1.0), "));
+        assert_non_null(strstr(o[rank].error, "or a smaller --table-bytes"));
     }
 }
 
@@ -472,6 +492,7 @@ static void a_run_that_diverges_ends_on_all_ranks(void **state) {
 TEST_MAIN(test_servers) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(memory_of_servers_is_checked),
+        cmocka_unit_test(memory_of_rows_is_checked),
         cmocka_unit_test(one_worker_trains_as_without_servers),
         cmocka_unit_test(a_momentum_is_delayed),
         cmocka_unit_test(a_mesh_has_each_policy_of_servers),
