@@ -59,8 +59,8 @@ struct kolo_parameters_owner {
     uint64_t *lost;                /* [n_workers]: as kolo_parameters_barrier gives it */
     uint64_t *reported;            /* [n_workers]: the same, at the end of a barrier, */
     bool reported_stop;            /* and `stops` */
-    float *barrier_sum;            /* of what workers have given in the latest barrier; NULL: none, */
-    int n_given;                   /* as many as have in this one so far */
+    float *barrier_sum;            /* of the latest barrier that has one; NULL: none has */
+    int n_given;                   /* workers that have added to it in this barrier */
     kolo_service_call **taken;     /* [n_workers]: of the step that is being completed */
     kolo_owner_sums *sums;         /* that updates need; NULL: none */
     kolo_leases *leases;           /* NULL: none */

@@ -203,6 +203,7 @@ static kolo_status push_posted(void *arg, const kolo_plan *plan, int32_t node) {
     gather_ready(d);
     kolo_parameters_pull_early(d->parameters, d->pulled);
     if (d->group) return kolo_served_sum_ready(d);
+    if (d->clip > 0) return KOLO_OK; /* a norm is of the whole */
     kolo_served_pack(d, d->next);
     return kolo_served_push_early(d, 0, kolo_division_parts(&d->division));
 }
@@ -228,6 +229,7 @@ static kolo_status push(kolo_served *d, const kolo_plan *plan) {
         kolo_served_begin_pack(d);
     }
     if (d->group) KOLO_TRY(kolo_served_sum_rest(d));
+    kolo_served_clip(d);
     return kolo_served_leads(d) ? kolo_served_push(d) : KOLO_OK;
 }
 

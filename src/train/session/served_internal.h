@@ -25,6 +25,7 @@ struct kolo_served {
     size_t *pushed_at, *pulled_at;
     bool shared; /* workers own parts, too, beside servers */
     size_t values, gradient, state;
+    double clip;            /* by which this worker clips its gradient: see kolo_served_clip */
     bool weighted;          /* pushes are weighted by labels and samples: see kolo_owner_opts */
     float *pushed, *pulled; /* [gradient], [values]; registered memory, unless it has joined */
     bool joined;
@@ -70,6 +71,10 @@ void kolo_served_begin(kolo_served *served, int64_t samples, int64_t labels);
 kolo_status kolo_served_pull(kolo_served *served, const kolo_session *session);
 /* What all workers have done since the last call, as far as this one has pulled it. */
 kolo_sums kolo_served_sums(kolo_served *served, const kolo_session *session);
+/* served_clip.c */
+/* Clips the gradient that is going to be pushed, which is complete, by its norm; nothing without
+ * `clip`. */
+void kolo_served_clip(const kolo_served *served);
 /* served_pack.c */
 /* Before the numbers of a push: nothing is packed. */
 void kolo_served_begin_pack(kolo_served *served);

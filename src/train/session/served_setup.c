@@ -55,6 +55,12 @@ static void make_outer(const kolo_consistency *c, kolo_plan_opts *plan, kolo_own
     opts->schedule = (kolo_lr){.kind = KOLO_LR_CONSTANT, .lr = c->lr, .total = 1, .step_every = 1};
 }
 
+/* By which a worker clips what it pushes to these owners; 0: it does not. */
+static double clip_of(const kolo_session_config *config, int owners) {
+    const bool parts = kolo_consistency_updates_at_push(&config->consistency) && owners > 1;
+    return parts ? config->plan.optimizer.clip : 0;
+}
+
 static kolo_status make_owner(const kolo_session_config *config, const kolo_served_opts *o,
                               int index, kolo_owner **owner) {
     const int ranks = kolo_comm_size(o->world);
@@ -81,6 +87,7 @@ static kolo_status make_owner(const kolo_session_config *config, const kolo_serv
     if (kolo_consistency_has_rounds(&config->consistency)) {
         make_outer(&config->consistency, &plan, &opts);
     }
+    if (clip_of(config, by.owners) > 0) plan.optimizer.clip = 0;
     KOLO_TRY(kolo_session_build(config, samples_of(config), &graph));
     return kolo_owner_create(graph, &plan, &opts, owner);
 }
@@ -376,6 +383,7 @@ static kolo_status prepare(kolo_served *d, const kolo_session_config *config,
     take_codec(d, config, session != NULL);
     KOLO_TRY(allocate(d, kolo_comm_size(o->world) + o->joins));
     if (!session) return KOLO_OK;
+    d->clip = clip_of(config, d->division.owners);
     KOLO_TRY(allocate_vectors(d, o->world));
     KOLO_TRY(find_entries(d, session));
     return kolo_served_load_residuals(d, session);
@@ -481,6 +489,7 @@ static kolo_status join(kolo_served *d, const kolo_session_config *config, const
                          o->servers);
     }
     take_codec(d, config, true);
+    d->clip = clip_of(config, d->division.owners);
     KOLO_TRY(allocate(d, data_ranks(session) + o->joins));
     KOLO_TRY(allocate_vectors(d, NULL));
     KOLO_TRY(find_entries(d, session));

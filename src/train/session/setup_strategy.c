@@ -322,6 +322,10 @@ static kolo_status check_owners(const kolo_train_opts *o, const kolo_consistency
     /* Owners that update by the same gradients sum what each has of a norm. */
     const bool sums = consistency->kind == KOLO_CONSISTENCY_BSP && o->replicas == 0;
     const bool parts = several && !rounds && !sums;
+    /* Where each push is an update a worker has what is clipped, unless the owner changes it. */
+    const bool codes = o->compress && strcmp(o->compress, "none") != 0;
+    const bool changes = consistency->compensation > 0 || codes;
+    const bool clips = kolo_consistency_updates_at_push(consistency) && !changes;
     const conflict refused[] = {
         {o->zero > 0, "--zero", "owners have the optimizer state already"},
         {o->reproducible > 0, "--reproducible", "owners sum over the workers"},
@@ -329,9 +333,10 @@ static kolo_status check_owners(const kolo_train_opts *o, const kolo_consistency
         {o->sparse_embedding, "--sparse-embedding", "use --table, whose rows are at servers"},
         {kolo_mesh_has_model_axis(mesh), "--mesh", "workers are data-parallel"},
         {o->in_memory, "a benchmark", "its first steps are repeated on the workers"},
-        {parts && o->optimizer.clip > 0, "--clip",
-         "an owner has only a part of the gradient, whose norm is needed: give --servers 1, or "
-         "--consistency bsp without --replicas"},
+        {parts && o->optimizer.clip > 0 && !clips, "--clip",
+         "an owner has only a part of the gradient that it updates by, whose norm is needed: give "
+         "--servers 1, or --consistency bsp without --replicas, or asp or ssp without dc= and "
+         "--compress"},
         {parts && kolo_optimizer_scales(o->optimizer.kind), "--optimizer lars or lamb",
          "an owner has only parts of tensors, whose norms are needed: give --servers 1, or "
          "--consistency bsp without --replicas"},

@@ -3,10 +3,12 @@
 #include "base/compiler.h"
 #include "base/file.h"
 #include "base/process.h"
+#include "support/fewer.h"
 #include "support/folder.h"
 #include "support/served_job.h"
 #include "support/support.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -130,6 +132,59 @@ static void one_worker_trains_as_without_servers(void **state) {
         opts.consistency = policies[i];
         const kolo_train_result served = train_well(1 + opts.servers, &opts);
         assert_same_served(policies[i], &plain, &served);
+    }
+}
+
+/* Of several owners none has the gradient that is clipped: its worker does that, or the first one
+ * of a group. Parameters are those of a run with one owner up to rounding. */
+static void a_push_to_several_owners_is_clipped(void **state) {
+    static const struct {
+        const char *policy;
+        int workers, servers, replicas;
+    } cases[] = {
+        {"asp", 1, 2, 0},         {"ssp:1", 1, 2, 1},         {"asp,lease=1", 1, 3, 0},
+        {"asp,group=2", 2, 2, 0}, {"ssp:1,group=3", 3, 0, 0},
+    };
+    kolo_train_opts opts = served_opts(KOLO_SYNC_ALLREDUCE, 0);
+    const double clip = 0.5;
+    opts.model = "mlp";
+    opts.model_options = NULL;
+    for (size_t i = 0; i < TEST_FEWER(2, KOLO_COUNT(cases)); i++) {
+        opts.sync = KOLO_SYNC_ALLREDUCE;
+        opts.consistency = NULL;
+        opts.servers = opts.replicas = 0;
+        opts.optimizer.clip = 0;
+        const kolo_train_result whole = train_well(cases[i].workers, &opts);
+        opts.optimizer.clip = clip;
+        const kolo_train_result plain = train_well(cases[i].workers, &opts);
+        opts.sync = cases[i].servers > 0 ? KOLO_SYNC_PS : KOLO_SYNC_MESH;
+        opts.consistency = cases[i].policy;
+        opts.servers = cases[i].servers;
+        opts.replicas = cases[i].replicas;
+        const kolo_train_result served = train_well(cases[i].workers + opts.servers, &opts);
+        const double loss = plain.test.value[KOLO_METRIC_LOSS];
+        const double error = fabs(served.test.value[KOLO_METRIC_LOSS] - loss);
+        if (error > 1e-4 * loss) fail_msg("%s: %g of %g", cases[i].policy, error, loss);
+        assert_true(fabs(whole.test.value[KOLO_METRIC_LOSS] - loss) > 1e-2 * loss);
+    }
+}
+
+static void norms_of_several_owners_are_refused(void **state) {
+    static const struct {
+        const char *policy, *compress;
+        kolo_optimizer kind;
+    } cases[] = {
+        {"asp,dc=0.1", "none", KOLO_OPTIMIZER_SGD}, {"asp", "int8", KOLO_OPTIMIZER_SGD},
+        {"bsp:drop=1", "none", KOLO_OPTIMIZER_SGD}, {"auto", "none", KOLO_OPTIMIZER_SGD},
+        {"asp", "none", KOLO_OPTIMIZER_LARS},
+    };
+    for (size_t i = 0; i < KOLO_COUNT(cases); i++) {
+        kolo_train_opts opts = served_opts(KOLO_SYNC_PS, 2);
+        opts.optimizer.kind = cases[i].kind;
+        opts.optimizer.clip = cases[i].kind == KOLO_OPTIMIZER_SGD ? 1 : 0;
+        opts.consistency = cases[i].policy;
+        opts.compress = cases[i].compress;
+        assert_job_refused(4, &opts, "give --servers 1, or --consistency bsp without --replicas");
     }
 }
 
@@ -404,7 +459,6 @@ static void what_servers_cannot_do_is_refused(void **state) {
         {.mesh = "tp=3", .why = "--mesh"},
         {.sync_bn = true, .why = "--sync-bn"},
         {.sparse = true, .why = "--sparse-embedding"},
-        {.clip = 1, .consistency = "asp", .why = "--servers 1"},
         {.clip = 1, .consistency = "bsp:drop=1", .why = "--servers 1"},
         {.clip = 1, .servers = 2, .replicas = 1, .why = "bsp without --replicas"},
         {.accumulate = 2, .why = "--accumulate"},
@@ -431,7 +485,7 @@ static void what_servers_cannot_do_is_refused(void **state) {
         {.mesh_of_owners = true, .servers = 1, .why = "with --sync mesh, whose workers own"},
         {.mesh_of_owners = true, .consistency = "lag:1", .why = "--sync mesh"},
         {.mesh_of_owners = true,
-         .consistency = "ssp:1",
+         .consistency = "bsp:drop=1",
          .clip = 1,
          .why = "--sync mesh cannot be combined with --clip"},
         {.mesh_of_owners = true, .consistency = "asp,lease=1", .why = "--servers 1"},
@@ -494,6 +548,8 @@ TEST_MAIN(test_servers) {
         cmocka_unit_test(memory_of_servers_is_checked),
         cmocka_unit_test(memory_of_rows_is_checked),
         cmocka_unit_test(one_worker_trains_as_without_servers),
+        cmocka_unit_test(a_push_to_several_owners_is_clipped),
+        cmocka_unit_test(norms_of_several_owners_are_refused),
         cmocka_unit_test(a_momentum_is_delayed),
         cmocka_unit_test(a_mesh_has_each_policy_of_servers),
         cmocka_unit_test(groups_are_synchronous_inside),

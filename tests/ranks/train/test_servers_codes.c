@@ -134,8 +134,9 @@ static void a_worker_goes_on_with_its_errors(void **state) {
         const char *codec, *policy;
         int workers, servers;
     } cases[] = {
-        {"topk:0.02", "asp", 1, 1},       {"1bit", "ssp:1", 1, 2},     {"f16", "asp", 1, 0},
-        {"topk:0.1", "asp,group=2", 2, 1}, {"int8", "asp,lease=1", 1, 1}, {"bf16", "diloco:4", 1, 1},
+        {"topk:0.02", "asp", 1, 1},    {"1bit", "ssp:1", 1, 2},
+        {"f16", "asp", 1, 0},          {"topk:0.1", "asp,group=2", 2, 1},
+        {"int8", "asp,lease=1", 1, 1}, {"bf16", "diloco:4", 1, 1},
     };
     for (size_t i = 0; i < TEST_FEWER(2, KOLO_COUNT(cases)); i++) {
         check_resumed(cases[i].workers, cases[i].codec, cases[i].servers, cases[i].policy);
