@@ -267,6 +267,7 @@ kolo_status kolo_job_save_resumable(kolo_job *j) {
     KOLO_TRY(is_due(j, &due));
     KOLO_TRY(kolo_job_complete_save(j, due)); /* saves do not overlap */
     if (!due) return KOLO_OK;
+    KOLO_TRY(kolo_session_consolidate_errors(j->session));
     KOLO_TRY(kolo_job_consolidate(j));
     kolo_session_add_rest(j->session, &j->state.run.sums);
     kolo_status status = save_resumable(j);

@@ -70,7 +70,7 @@ kolo_status kolo_session_consolidate(kolo_session *s) {
     if (s->served) { /* each worker has waited for its pushes */
         if (s->tables) KOLO_TRY(kolo_tables_flush(s->tables));
         if (kolo_consistency_is_alone(&s->opts.consistency)) {
-            KOLO_TRY(kolo_served_gather(s->served));
+            KOLO_TRY(kolo_served_barrier(s->served, NULL));
             kolo_served_keep(s->served, s);
             KOLO_TRY(kolo_served_read_all(s->served, s));
             return kolo_served_barrier(s->served, NULL); /* no push before all have read */
@@ -83,6 +83,10 @@ kolo_status kolo_session_consolidate(kolo_session *s) {
     KOLO_TRY(kolo_rounds_average(s->rounds, (int64_t)s->steps));
     s->consolidated = true;
     return KOLO_OK;
+}
+
+kolo_status kolo_session_consolidate_errors(kolo_session *s) {
+    return s->served ? kolo_served_sum_residuals(s->served, s) : KOLO_OK;
 }
 
 void kolo_session_restore_local(kolo_session *s) {

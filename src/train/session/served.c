@@ -83,21 +83,12 @@ bool kolo_served_has_lost(const kolo_served *d, int server) {
     return kolo_parameters_has_lost(d->parameters, server);
 }
 
-/* `errors`: that it adds to the sum of all; NULL: none. */
-static kolo_status meet(kolo_served *d, const float *errors, bool *asked) {
+kolo_status kolo_served_barrier(kolo_served *d, bool *asked) {
     bool any = false;
-    if (kolo_served_leads(d)) {
-        KOLO_TRY(kolo_parameters_barrier_sum(d->parameters, errors, d->lost, &any));
-    }
+    if (kolo_served_leads(d)) KOLO_TRY(kolo_parameters_barrier(d->parameters, d->lost, &any));
     KOLO_TRY(kolo_served_share(d, &any, sizeof any, KOLO_DTYPE_U8));
     if (asked) *asked = any;
     return KOLO_OK;
-}
-
-kolo_status kolo_served_barrier(kolo_served *d, bool *asked) { return meet(d, NULL, asked); }
-
-kolo_status kolo_served_gather(kolo_served *d) {
-    return meet(d, d->packs ? d->residual : NULL, NULL);
 }
 
 int64_t kolo_served_lost(const kolo_served *d, int worker) {
@@ -257,7 +248,19 @@ kolo_status kolo_served_read_all(kolo_served *d, kolo_session *s) {
         part += d->parts[i].state;
     }
     KOLO_TRY(kolo_served_put(d, s, KOLO_ROWS_STATE));
-    return kolo_served_save_residuals(d, s);
+    const bool own = d->packs && keeps_own_residuals(s);
+    return own ? kolo_served_store_residuals(d, s, d->residual) : KOLO_OK;
+}
+
+/* Between two steps nothing is pushed. */
+kolo_status kolo_served_sum_residuals(kolo_served *d, const kolo_session *s) {
+    if (!d->packs || keeps_own_residuals(s)) return KOLO_OK;
+    if (kolo_served_leads(d)) {
+        KOLO_TRY(kolo_parameters_barrier_sum(d->parameters, d->residual, d->lost, NULL));
+        KOLO_TRY(kolo_parameters_read_sum(d->parameters, d->pushed));
+    }
+    KOLO_TRY(kolo_served_share(d, d->pushed, d->gradient, KOLO_DTYPE_F32));
+    return kolo_served_store_residuals(d, s, d->pushed);
 }
 
 kolo_sums kolo_served_sums(kolo_served *d, const kolo_session *s) {

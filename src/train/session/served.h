@@ -53,8 +53,8 @@ void kolo_served_count_bytes(const kolo_served *served, uint64_t *sent, uint64_t
 bool kolo_served_has_lost(const kolo_served *served, int server);
 /* Waits for the other workers: see kolo_parameters_barrier. */
 kolo_status kolo_served_barrier(kolo_served *served, bool *asked);
-/* The same, with the errors of this worker's codes, for kolo_served_read_all; of workers that make
- * steps on their own. */
-kolo_status kolo_served_gather(kolo_served *served);
+/* The session gets the sum of the errors of all workers' codes; nothing where each keeps its own.
+ * Another barrier must follow. PEER, TIMEOUT; the error of the session's device. */
+kolo_status kolo_served_sum_residuals(kolo_served *served, const kolo_session *session);
 /* As kolo_session_lost. */
 int64_t kolo_served_lost(const kolo_served *served, int worker);

@@ -82,12 +82,13 @@ void kolo_served_begin_pack(kolo_served *served);
 void kolo_served_pack(kolo_served *served, int end);
 /* Pushes early what parts [first, end) have so far. PEER. */
 kolo_status kolo_served_push_early(kolo_served *served, int first, int end);
-/* The errors of codes become those of the session's store, or the other way round; nothing without
- * codes. Where the store has the sum of all workers (keeps_own_residuals) they become an equal part
- * of it, and the sum is that of the latest kolo_served_gather. PEER, TIMEOUT; the error of the
- * session's device. */
+/* The errors of codes become those of the session's store, or an equal part where that has the sum
+ * of all workers (keeps_own_residuals); nothing without codes. The error of the session's device.
+ */
 kolo_status kolo_served_load_residuals(const kolo_served *served, const kolo_session *session);
-kolo_status kolo_served_save_residuals(kolo_served *served, const kolo_session *session);
+/* Those of the session's store become these numbers [gradient]. The error of its device. */
+kolo_status kolo_served_store_residuals(const kolo_served *served, const kolo_session *session,
+                                        const float *numbers);
 /* Pushes everything; `pushed` is complete. PEER. */
 kolo_status kolo_served_push(kolo_served *served);
 /* served_group.c */

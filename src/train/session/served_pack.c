@@ -76,20 +76,9 @@ kolo_status kolo_served_load_residuals(const kolo_served *d, const kolo_session 
     return KOLO_OK;
 }
 
-/* Of this worker, or the sum that the owners have of all; between two steps nothing is pushed. */
-static kolo_status find_residuals(kolo_served *d, const kolo_session *s, const float **numbers) {
-    *numbers = d->residual;
-    if (keeps_own_residuals(s)) return KOLO_OK;
-    *numbers = d->pushed;
-    if (kolo_served_leads(d)) KOLO_TRY(kolo_parameters_read_sum(d->parameters, d->pushed));
-    return kolo_served_share(d, d->pushed, d->gradient, KOLO_DTYPE_F32);
-}
-
-kolo_status kolo_served_save_residuals(kolo_served *d, const kolo_session *s) {
+kolo_status kolo_served_store_residuals(const kolo_served *d, const kolo_session *s,
+                                        const float *numbers) {
     const kolo_store *store = s->store;
-    const float *numbers;
-    if (!d->packs) return KOLO_OK;
-    KOLO_TRY(find_residuals(d, s, &numbers));
     KOLO_TRY(place_residuals(d, s, false));
     for (int i = 0; i < kolo_division_parts(&d->division); i++) {
         kolo_division_scatter(&d->division, i, KOLO_ROWS_PUSHED, false,
