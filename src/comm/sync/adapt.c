@@ -12,7 +12,7 @@ enum {
     ROUNDS = 512, /* steps of each worker in a prediction */
     AGREEING = 8, /* windows that must want a smaller bound before it is taken */
     LOSSES = 8,   /* windows whose losses the latest is compared with */
-    PATIENCE = 8, /* windows until a bound is tried again after the loss has risen with it */
+    PATIENCE = 2, /* windows until a bound is tried again after the loss has risen with it */
     PATIENCE_MOST = 1 << 20,
 };
 

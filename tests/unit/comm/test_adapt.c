@@ -101,10 +101,10 @@ static void a_rise_of_the_loss_tightens_for_some_time(void **state) {
     a = make(WORKERS);
     assert_int_equal(lose(a, BSP, 2, 1), ASP);
     assert_int_equal(lose(a, ASP, NAN, 1), BSP);
-    assert_int_equal(lose(a, BSP, 1, 7), BSP);
-    assert_int_equal(lose(a, BSP, 1, 1), ASP); /* after 8 windows once more, */
+    assert_int_equal(lose(a, BSP, 1, 1), BSP);
+    assert_int_equal(lose(a, BSP, 1, 1), ASP); /* after 2 windows once more, */
     assert_int_equal(lose(a, ASP, 2, 1), BSP);
-    assert_int_equal(lose(a, BSP, 1, 15), BSP); /* and then after 16 */
+    assert_int_equal(lose(a, BSP, 1, 3), BSP); /* and then after 4 */
     assert_int_equal(lose(a, BSP, 1, 1), ASP);
     kolo_adapt_destroy(a);
 }
