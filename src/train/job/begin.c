@@ -8,6 +8,7 @@
 #include "train/job/job.h"
 #include "train/session/agree.h"
 #include "train/session/agree_kernels.h"
+#include "train/session/exchange.h"
 #include "train/session/learning_rate.h"
 #include "train/session/memory.h"
 #include "train/session/tuning.h"
@@ -302,8 +303,8 @@ kolo_status kolo_job_compile_sizes(const kolo_job *j) {
  */
 static void begin_warm_up(kolo_job *j) {
     kolo_session_config *c = &j->setup.session;
-    c->warms_up = j->size > 1 && c->plan.compression.frozen > 0 &&
-                  j->state.steps <= c->plan.compression.frozen;
+    const int64_t steps = kolo_exchange_warm_up(c, j->size);
+    c->warms_up = steps > 0 && j->state.steps <= steps;
 }
 
 /* A resumed run may end before gradients are measured: it trains with buckets of a fixed size, or

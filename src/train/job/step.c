@@ -5,6 +5,7 @@
 #include "train/checkpoint/finite.h"
 #include "train/job/job.h"
 #include "train/session/agree.h"
+#include "train/session/exchange.h"
 #include "train/session/replicas.h"
 
 #include <inttypes.h>
@@ -156,21 +157,27 @@ static kolo_status choose_buckets(kolo_job *j, int64_t k) {
     return kolo_job_open_trace(j);
 }
 
-/* Before step k, after the warm-up of 1-bit Adam: the session compiles its plans anew. */
-static kolo_status freeze(kolo_job *j, int64_t k) {
+static void notify_end_of_warm_up(const kolo_job *j, int64_t k) {
     const kolo_train_opts *o = &j->setup.opts;
-    const int64_t warm_up = kolo_session_config_of(j->session)->plan.compression.frozen;
-    if (!kolo_session_warms_up(j->session) || k < warm_up) return KOLO_OK;
-    kolo_job_close_trace(j); /* of the old plans */
-    KOLO_TRY(kolo_session_freeze(j->session));
-    KOLO_TRY(kolo_job_open_trace(j));
-    if (j->rank != 0 || !o->notice) return KOLO_OK;
     char line[128];
+    if (j->rank != 0 || !o->notice) return;
     snprintf(line, sizeof line,
              "1-bit Adam: second moments stay as they are from step %" PRId64
              " on, and momenta are compressed",
              k + 1);
     o->notice(o->notice_arg, line, KOLO_NOTICE_INFO);
+}
+
+/* Before step k, after the warm-up: the session compiles its plans anew. */
+static kolo_status end_warm_up(kolo_job *j, int64_t k) {
+    const kolo_session_config *c = kolo_session_config_of(j->session);
+    if (!kolo_session_warms_up(j->session) || k < kolo_exchange_warm_up(c, j->size)) {
+        return KOLO_OK;
+    }
+    kolo_job_close_trace(j); /* of the old plans */
+    KOLO_TRY(kolo_session_end_warm_up(j->session));
+    KOLO_TRY(kolo_job_open_trace(j));
+    notify_end_of_warm_up(j, k);
     return KOLO_OK;
 }
 
@@ -240,7 +247,7 @@ static void record_sums(kolo_job *j, int64_t k, const kolo_sums *sums, int64_t n
 kolo_status kolo_job_step(kolo_job *j, int64_t k, int64_t start) {
     const int64_t begun = kolo_now_ns();
     KOLO_TRY(choose_buckets(j, k));
-    KOLO_TRY(freeze(j, k));
+    KOLO_TRY(end_warm_up(j, k));
     start += kolo_now_ns() - begun;
     kolo_batch batch;
     kolo_sums sums;

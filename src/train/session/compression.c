@@ -270,13 +270,3 @@ kolo_status kolo_session_choose_compression(kolo_session *s) {
     costs->bucket_bytes = bytes ? bytes : KOLO_BUCKET_BYTES;
     return agree_on_names(s);
 }
-
-/* ---- 1-bit Adam ---- */
-
-bool kolo_session_warms_up(const kolo_session *s) { return s->opts.warms_up; }
-
-kolo_status kolo_session_freeze(kolo_session *s) {
-    KOLO_TRY(kolo_session_consolidate(s)); /* with the plans that left updates */
-    s->opts.warms_up = false;
-    return kolo_session_replan(s);
-}

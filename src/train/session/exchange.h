@@ -1,13 +1,14 @@
 #pragma once
-/* Sessions of a program that compress other gradients in some steps than in others: "auto" and
- * "1bit,warmup=N". */
+/* Sessions whose steps exchange something else after some steps than before: with a warm-up, as with
+ * "1bit,warmup=500", and with "auto", which chooses what is compressed. */
 
 #include "train/session/session.h"
 
-/* Whether the session is such. */
+/* The steps of the warm-up on `ranks` ranks; 0: there is none. */
+int64_t kolo_exchange_warm_up(const kolo_session_config *config, int ranks);
+/* Whether the session is one of these. */
 bool kolo_session_exchange_changes(const kolo_session *session);
-/* Before a step: begins what is due, compression where it was chosen or second moments that stay.
- * Collective; NOMEM, PEER, TIMEOUT. */
+/* Before a step of a session of a program: begins what is due. Collective; NOMEM, PEER, TIMEOUT. */
 kolo_status kolo_session_begin_exchange(kolo_session *session);
 
 /* What a session had before kolo_session_enter_exchange. */

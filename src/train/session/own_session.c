@@ -102,7 +102,7 @@ static kolo_status open_alone(const kolo_session_opts *o, const kolo_train_opts 
     setup->session.plan.keep_gradients = o->keep_gradients;
     setup->session.share = false; /* any rank may set parameters */
     setup->session.plan.cross_step = true;
-    setup->session.warms_up = ranks > 1 && setup->session.plan.compression.frozen > 0;
+    setup->session.warms_up = kolo_exchange_warm_up(&setup->session, ranks) > 0;
     KOLO_TRY(kolo_session_build(&setup->session, 1, graph));
     return kolo_setup_check_tensors(setup, *graph);
 }

@@ -83,7 +83,7 @@ typedef struct kolo_session_config {
     bool measure_buckets;     /* of gradients, see kolo_session_choose_buckets */
     bool measure_compression; /* the same for the gradients that plan.compression is for; its `only`
                                  is "" until then */
-    bool warms_up;            /* 1-bit Adam, see kolo_session_freeze */
+    bool warms_up;            /* see kolo_session_end_warm_up */
     const kolo_compression_costs *costs; /* by these, borrowed; NULL: measured */
     bool share;          /* the ranks have the parameters in the same memory, if they can with equal
                             bits (share.h) */
@@ -131,12 +131,12 @@ const char *kolo_session_compressed(const kolo_session *session);
 /* Whether the session has compiled its plans anew by one of these: a step from the initial values
  * is another then. */
 bool kolo_session_is_replanned(const kolo_session *session);
-/* Whether the session is in the warm-up of 1-bit Adam: nothing is compressed yet. */
+/* Whether the session is in a warm-up (exchange.h): nothing is compressed yet. */
 bool kolo_session_warms_up(const kolo_session *session);
-/* Ends the warm-up, between two steps: second moments stay as they are, momenta are compressed, and
- * the ranks compile their plans anew: kolo_session_plan is another then. Collective; NOMEM, PEER,
- * TIMEOUT. */
-kolo_status kolo_session_freeze(kolo_session *session);
+/* Ends the warm-up, between two steps: with 1-bit Adam second moments stay as they are, and momenta
+ * are compressed. The ranks compile their plans anew: kolo_session_plan is another then.
+ * Collective; NOMEM, PEER, TIMEOUT. */
+kolo_status kolo_session_end_warm_up(kolo_session *session);
 /* Of a pipeline with `rebalance`: whether a window of this many steps has been measured since the
  * plans were compiled or the last window. Windows double when layers move back to the stages that
  * the move before has taken them from. */
