@@ -47,10 +47,11 @@
  * "score_counts").
  *
  * Rounds. With `consistency` local:H, bmuf:H or diloco:H the ranks train parameters of their own
- * between rounds. kolo_session_get, _predict and _evaluate read those of this rank;
- * kolo_session_save, _export_onnx, _evaluate_dataset and the end of kolo_fit make them the mean
- * over the ranks until the next step, which goes on with those of the rank. Parameters are set, and
- * files loaded, before the first step (UNSUPPORTED: later).
+ * between rounds, with a warm-up ("diloco:H,warmup=W") after W steps. kolo_session_get, _predict
+ * and _evaluate read those of this rank; kolo_session_save, _export_onnx, _evaluate_dataset and the
+ * end of kolo_fit make them the mean over the ranks until the next step, which goes on with those
+ * of the rank. Parameters are set, and files loaded, before the first step on their own
+ * (UNSUPPORTED: later).
  *
  * Sizes. A plan is compiled for each batch size, when it first occurs; a program should use few.
  *
@@ -100,8 +101,9 @@ typedef struct kolo_session_opts {
     /* When the ranks synchronize, "lag:S", "local:H", "bmuf:H" or "diloco:H" with their keys, and
      * how they compress what they exchange, "int8", "topk:R", "auto" or "1bit,warmup=N": see
      * kolo_train_opts, and Rounds above. The first full steps of a session with "auto" are
-     * measured, and N are counted from step 0, those before a load included. Copied; NULL: "bsp",
-     * "none". UNSUPPORTED: policies of servers, and either with f64 or keep_gradients. */
+     * measured, and those of a warm-up are counted from step 0, those before a load included.
+     * Copied; NULL: "bsp", "none". UNSUPPORTED: policies of servers, and either with f64 or
+     * keep_gradients. */
     const char *consistency, *compress;
     int64_t compress_min_bytes; /* see kolo_train_opts */
     double lr;                  /* default 0.01 */

@@ -211,7 +211,8 @@ typedef struct kolo_train_opts {
     const char *consistency; /* when the workers synchronize: "bsp", in every
                                 step; "lag:S", in every step, for the update S steps later;
                                 "local:H", "bmuf:H" or "diloco:H,fragments=P": every H steps, in
-                                parts, between which each trains on its own (docs/consistency.md);
+                                parts, between which each trains on its own, with ",warmup=W" after
+                                W steps of bsp (docs/consistency.md);
                                 servers: "bsp:drop=M": without the M latest gradients of a step,
                                 "ssp:S": a worker is at most S steps ahead of another, "asp":
                                 without a bound, and "auto": one of these at a time, by the times

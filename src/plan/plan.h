@@ -77,9 +77,9 @@ const kolo_stage_cuts *kolo_store_cuts(const kolo_store *store);
  * can add them anew. There are no plans. NOMEM: no change. */
 kolo_status kolo_store_detach(kolo_store *store, kolo_store **old);
 /* Gives the entries that plans have added since the values that `old` has: those of the same ranks
- * as before are copied, the others gathered from the ranks that had them, and with `ranges`, of
- * ZeRO, all optimizer state. What `old` lacks stays zero. Collective; fails on all ranks if it does
- * on one. NOMEM, PEER, TIMEOUT. */
+ * as before are copied, also where each rank has a version of its own now, the others gathered from
+ * the ranks that had them, and with `ranges`, of ZeRO, all optimizer state. What `old` lacks stays
+ * zero. Collective; fails on all ranks if it does on one. NOMEM, PEER, TIMEOUT. */
 kolo_status kolo_store_take_over(kolo_store *store, kolo_store *old, bool ranges);
 void kolo_store_destroy(kolo_store *store);
 int kolo_store_count(const kolo_store *store);

@@ -65,9 +65,9 @@ static kolo_tensor own_tensor(const kolo_store_entry *entry) {
 static kolo_status copy_own(const kolo_store *s, const kolo_store_entry *entry,
                             const kolo_store *old, const kolo_store_entry *was) {
     const kolo_tensor to = own_tensor(entry), from = own_tensor(was);
-    const bool divided = entry->versions == 0 && (entry->cuts || was->cuts);
+    const bool divided = (entry->versions == 0 && entry->cuts) || (was->versions == 0 && was->cuts);
     if (entry->elsewhere) return KOLO_OK;
-    if (divided || entry->versions != was->versions || !kolo_shape_equal(&to.shape, &from.shape)) {
+    if (divided || !kolo_shape_equal(&to.shape, &from.shape)) {
         return KOLO_FAIL(KOLO_ERR_FORMAT, "%s has another shape than before", entry->name);
     }
     const void *data = kolo_store_data(old, was);

@@ -299,8 +299,8 @@ kolo_status kolo_job_compile_sizes(const kolo_job *j) {
     return kolo_mesh_has_model_axis(&j->setup.mesh) ? compile_sizes(j) : KOLO_OK;
 }
 
-/* The first step after the warm-up begins with other plans; checkpoints before it have no errors.
- */
+/* The first step after the warm-up begins with other plans; checkpoints before it have what all
+ * ranks share, and no errors. */
 static void begin_warm_up(kolo_job *j) {
     kolo_session_config *c = &j->setup.session;
     const int64_t steps = kolo_exchange_warm_up(c, j->size);
@@ -365,7 +365,7 @@ static kolo_status try_shared_folder(kolo_job *j) {
     if (j->comm) KOLO_TRY(kolo_broadcast(j->comm, &j->saves, sizeof j->saves, KOLO_DTYPE_U8, 0));
     const bool sharded = kolo_store_is_sharded(kolo_session_store(j->session)) ||
                          kolo_session_config_of(j->session)->measure_compression || /* errors */
-                         kolo_session_warms_up(j->session);
+                         kolo_session_warms_up(j->session); /* these, or versions */
     if (!j->saves || !sharded) return KOLO_OK;
     return kolo_checkpoint_try_folder(j->files ? kolo_run_files_checkpoint(j->files) : NULL,
                                       j->comm);

@@ -6,6 +6,7 @@
 #include "train/job/job.h"
 #include "train/session/agree.h"
 #include "train/session/exchange.h"
+#include "train/session/memory.h"
 #include "train/session/replicas.h"
 
 #include <inttypes.h>
@@ -159,12 +160,20 @@ static kolo_status choose_buckets(kolo_job *j, int64_t k) {
 
 static void notify_end_of_warm_up(const kolo_job *j, int64_t k) {
     const kolo_train_opts *o = &j->setup.opts;
+    const kolo_consistency *c = &kolo_session_config_of(j->session)->consistency;
     char line[128];
     if (j->rank != 0 || !o->notice) return;
-    snprintf(line, sizeof line,
-             "1-bit Adam: second moments stay as they are from step %" PRId64
-             " on, and momenta are compressed",
-             k + 1);
+    if (kolo_consistency_has_rounds(c)) {
+        snprintf(line, sizeof line,
+                 "workers train on their own from step %" PRId64 " on, with a round every %" PRId64
+                 " steps",
+                 k + 1, c->steps);
+    } else {
+        snprintf(line, sizeof line,
+                 "1-bit Adam: second moments stay as they are from step %" PRId64
+                 " on, and momenta are compressed",
+                 k + 1);
+    }
     o->notice(o->notice_arg, line, KOLO_NOTICE_INFO);
 }
 
@@ -176,6 +185,7 @@ static kolo_status end_warm_up(kolo_job *j, int64_t k) {
     }
     kolo_job_close_trace(j); /* of the old plans */
     KOLO_TRY(kolo_session_end_warm_up(j->session));
+    KOLO_TRY(kolo_session_check_memory(j->session, j->comm, j->copied_bytes));
     KOLO_TRY(kolo_job_open_trace(j));
     notify_end_of_warm_up(j, k);
     return KOLO_OK;

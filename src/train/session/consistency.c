@@ -77,13 +77,36 @@ static kolo_status find(const char *text, size_t length, kolo_consistency_kind *
         text);
 }
 
+/* What a key is of. */
+enum {
+    AT_PUSH = 1, /* pushes that are updates */
+    ROUNDS = 2,
+    OUTER = 4, /* the update of a round */
+};
+
+/* The keys that a policy has. */
+static int keys_of(kolo_consistency_kind kind) {
+    return (policies[kind].at_push ? AT_PUSH : 0) | (policies[kind].rounds ? ROUNDS : 0) |
+           (policies[kind].outer ? OUTER : 0);
+}
+
+static const char *list_keys(kolo_consistency_kind kind) {
+    if (policies[kind].at_push) {
+        return "dc=X (up to 10), scale=0 or 1, delay=N (up to 65536), ahead=C (up to 1 / N), "
+               "group=G and lease=0 or 1";
+    }
+    if (!policies[kind].outer) return "warmup=W (steps of bsp before the first round)";
+    return "lr=X (up to 10), momentum=X (below 1), nesterov=0 or 1, warmup=W (steps of bsp before "
+           "the first round), fragments=P (up to the steps of a round), strided=0 or 1, overlap=T "
+           "(below the steps of a round), mix=X (below 1) and, with --sync ps or mesh, quorum=Q, "
+           "grace=MS (up to a day), delay=N and ahead=C";
+}
+
 /* Parses one "key=value" up to a comma or the end, which *at becomes. */
 static kolo_status parse_value(const char *text, const char **at, kolo_consistency *c) {
-    enum { AT_PUSH = 1, OUTER };
-    const bool outer = policies[c->kind].outer;
     const struct {
         const char *key;
-        int of;     /* AT_PUSH: of pushes that are updates, OUTER: of the update of a round */
+        int of;
         bool above; /* more than 0 */
         double most;
         double *number;
@@ -93,6 +116,7 @@ static kolo_status parse_value(const char *text, const char **at, kolo_consisten
         {"lr", OUTER, true, 10, &c->lr, NULL, NULL},
         {"momentum", OUTER, false, nextafter(1, 0), &c->momentum, NULL, NULL},
         {"nesterov", OUTER, false, 1, NULL, &c->nesterov, NULL},
+        {"warmup", ROUNDS, true, (double)MANY, NULL, NULL, &c->warm_up},
         {"fragments", OUTER, true, fmin((double)c->steps, 1 << 16), NULL, NULL, &c->fragments},
         {"strided", OUTER, false, 1, NULL, &c->strided, NULL},
         {"overlap", OUTER, false, (double)c->steps - 1, NULL, NULL, &c->overlap},
@@ -117,19 +141,14 @@ static kolo_status parse_value(const char *text, const char **at, kolo_consisten
         bool fits = number >= 0 && number <= keys[i].most && !(keys[i].above && number == 0) &&
                     (!keys[i].flag || number == 0 || number == 1) &&
                     (!keys[i].count || number == floor(number));
-        if (!named || !fits || !(keys[i].of & (outer ? OUTER : AT_PUSH))) continue;
+        if (!named || !fits || !(keys[i].of & keys_of(c->kind))) continue;
         if (keys[i].number) *keys[i].number = number;
         if (keys[i].flag) *keys[i].flag = number == 1;
         if (keys[i].count) *keys[i].count = (int64_t)number;
         return KOLO_OK;
     }
     return KOLO_FAIL(KOLO_ERR_ARG, "consistency \"%s\": \"%s\" is none of %s", text, key,
-                     outer ? "lr=X (up to 10), momentum=X (below 1), nesterov=0 or 1, fragments=P "
-                             "(up to the steps of a round), strided=0 or 1, overlap=T (below the "
-                             "steps of a round), mix=X (below 1) and, with --sync ps or mesh, "
-                             "quorum=Q, grace=MS (up to a day), delay=N and ahead=C"
-                           : "dc=X (up to 10), scale=0 or 1, delay=N (up to 65536), ahead=C (up to "
-                             "1 / N), group=G and lease=0 or 1");
+                     list_keys(c->kind));
 }
 
 static kolo_status parse_steps(const char *text, const char **at, int64_t least, int64_t most,
@@ -186,7 +205,7 @@ kolo_status kolo_consistency_parse(const char *text, int ranks, kolo_consistency
                          policies[c.kind].name);
     }
     if (ssp && c.steps == 0) c.kind = KOLO_CONSISTENCY_BSP; /* the same: all read equal values */
-    while (*at == ',' && (policies[c.kind].outer || policies[c.kind].at_push)) {
+    while (*at == ',' && keys_of(c.kind) != 0) {
         at++;
         KOLO_TRY(parse_value(text, &at, &c));
     }

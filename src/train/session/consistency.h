@@ -14,6 +14,7 @@
  *     local:H     every rank trains on its own; parameters are averaged every H steps
  *     bmuf:H      the same; a momentum of the averages is added
  *     diloco:H    the same; Nesterov's momentum
+ *                 all three: ",warmup=W", the first W steps are those of bsp
  *                 bmuf and diloco with servers: these make the update of a round, ",quorum=Q" once
  *                 Q ranks are done, ",grace=MS" and so much later */
 
@@ -36,9 +37,10 @@ typedef enum kolo_consistency_kind {
 
 typedef struct kolo_consistency {
     kolo_consistency_kind kind;
-    int64_t steps; /* of a lag, ahead of another rank, or between rounds */
-    int drop;      /* gradients that a step does not wait for */
-    bool discard;  /* they are not used */
+    int64_t steps;   /* of a lag, ahead of another rank, or between rounds */
+    int drop;        /* gradients that a step does not wait for */
+    bool discard;    /* they are not used */
+    int64_t warm_up; /* of rounds: steps of bsp before them */
     /* Of the update of a round, where there is one. */
     double lr, momentum;
     bool nesterov;
@@ -59,8 +61,9 @@ typedef struct kolo_consistency {
 } kolo_consistency;
 
 /* Parses "bsp", "bsp:drop=1", "ssp:3,dc=0.04", "asp,scale=1", "auto", "lag:1", "local:8",
- * "bmuf:8,momentum=0.5,lr=1,nesterov=1", "diloco:50,fragments=4,strided=1,overlap=5,mix=0.5". NULL:
- * bsp. `ranks` determines the default momentum of bmuf. ARG: names what is wrong. */
+ * "local:8,warmup=100", "bmuf:8,momentum=0.5,lr=1,nesterov=1",
+ * "diloco:50,fragments=4,strided=1,overlap=5,mix=0.5". NULL: bsp. `ranks` determines the default
+ * momentum of bmuf. ARG: names what is wrong. */
 kolo_status kolo_consistency_parse(const char *text, int ranks, kolo_consistency *consistency);
 /* Whether rounds combine what ranks have learned on their own. */
 bool kolo_consistency_has_rounds(const kolo_consistency *consistency);

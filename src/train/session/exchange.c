@@ -1,6 +1,6 @@
 /* What the ranks exchange, where it is not the same in all steps: with "auto" once it is chosen by
- * measured steps, with 1-bit Adam after its warm-up. Steps begin what is due; a file that is
- * loaded may be from before or after. */
+ * measured steps, with rounds and 1-bit Adam after their warm-up. Steps begin what is due; a file
+ * that is loaded may be from before or after. */
 #include "train/session/exchange.h"
 
 #include "train/session/agree.h"
@@ -8,6 +8,7 @@
 #include "train/session/internal.h"
 
 int64_t kolo_exchange_warm_up(const kolo_session_config *config, int ranks) {
+    if (config->consistency.warm_up > 0) return config->consistency.warm_up;
     return ranks > 1 ? config->plan.compression.frozen : 0;
 }
 
@@ -48,6 +49,8 @@ static kolo_status replan(kolo_session *s, bool warms_up, char *chosen, kolo_sto
     for (int i = 0; i < are->n; i++) kolo_text_add(&cuts, "%s\n", are->names[i]);
     kolo_status status = cuts.failed ? KOLO_NOMEM(cuts.length) : KOLO_OK;
     kolo_session_destroy_plans(s);
+    kolo_rounds_destroy(s->rounds);
+    s->rounds = NULL;
     set(s, warms_up, chosen);
     if (status == KOLO_OK) status = kolo_store_detach(s->store, before);
     if (status == KOLO_OK && cuts.text) status = kolo_store_set_cuts(s->store, cuts.text);

@@ -1,6 +1,7 @@
 #pragma once
-/* Sessions whose steps exchange something else after some steps than before: with a warm-up, as with
- * "1bit,warmup=500", and with "auto", which chooses what is compressed. */
+/* Sessions whose steps exchange something else after some steps than before: with a warm-up, which
+ * is of bsp without compression, as with "diloco:50,warmup=500" and "1bit,warmup=500"; and with
+ * "auto", which chooses what is compressed. */
 
 #include "train/session/session.h"
 

@@ -79,7 +79,8 @@ struct kolo_session {
     kolo_mesh_comms *groups; /* of a mesh with other axes than dp; else NULL */
     kolo_device *device;
     kolo_store *store;
-    kolo_rounds *rounds;          /* ranks train on their own between these; NULL: they do not */
+    kolo_rounds *rounds;          /* ranks train on their own between these; NULL: they do not, or
+                                     not yet */
     kolo_served *served;          /* the exchange with owners of parameters; NULL: there are none */
     kolo_tables *tables;          /* of `served`; NULL: there are none */
     uint32_t pulled;              /* inputs that are rows of tables at servers, a bit each */
@@ -149,6 +150,16 @@ static inline int data_rank(const kolo_session *s) {
     return dp >= 0 ? kolo_mesh_coordinate(&s->opts.plan.mesh, rank_of(s), dp) : rank_of(s);
 }
 
+/* Whether the ranks train on their own between rounds, from this step on. */
+static inline bool trains_alone(const kolo_session *s) {
+    return kolo_consistency_has_rounds(&s->opts.consistency) && !s->opts.warms_up;
+}
+
+/* The steps so far that a rank has made on its own. */
+static inline int64_t own_steps(const kolo_session *s) {
+    return (int64_t)s->steps - s->opts.consistency.warm_up;
+}
+
 /* Whether gradients go to owners of parameters, rather than what a round has changed. */
 static inline bool pushes_gradients(const kolo_session *s) {
     return s->opts.served && !kolo_consistency_has_rounds(&s->opts.consistency);
@@ -167,7 +178,7 @@ static inline bool counts_samples(const kolo_session *s) {
 /* The same of the ranks that make a step together. */
 static inline int step_ranks(const kolo_session *s) {
     const kolo_consistency *c = &s->opts.consistency;
-    if (!kolo_consistency_is_alone(c)) return data_ranks(s);
+    if (!kolo_consistency_is_alone(c) || s->opts.warms_up) return data_ranks(s);
     return c->group > 1 ? (int)c->group : 1;
 }
 static inline int step_rank(const kolo_session *s) { return data_rank(s) % step_ranks(s); }

@@ -36,8 +36,8 @@ kolo_status kolo_session_step_alone(kolo_session *s, const kolo_batch *batch, do
     own.global_count = batch->count;
     *sums = no_sums(s);
     if (s->consolidated) kolo_session_restore_local(s);
-    if (s->steps == 0) kolo_rounds_begin(s->rounds);
-    KOLO_TRY(kolo_rounds_start(s->rounds, (int64_t)s->steps));
+    if (own_steps(s) == 0) kolo_rounds_begin(s->rounds);
+    KOLO_TRY(kolo_rounds_start(s->rounds, own_steps(s)));
     if (own.count > 0) {
         const cached *finish;
         int64_t labels = kolo_session_count_labels(s, &own);
@@ -51,7 +51,7 @@ kolo_status kolo_session_step_alone(kolo_session *s, const kolo_batch *batch, do
     kolo_session_count_communication(s, begin);
     s->evaluated = NULL;
     s->steps++;
-    return kolo_rounds_advance(s->rounds, (int64_t)s->steps);
+    return kolo_rounds_advance(s->rounds, own_steps(s));
 }
 
 void kolo_session_count_rollbacks(kolo_session *s) {
@@ -79,8 +79,8 @@ kolo_status kolo_session_consolidate(kolo_session *s) {
         return kolo_served_read_all(s->served, s);
     }
     if (!s->rounds) return run_deferred(s);
-    if (s->consolidated || s->steps == 0) return KOLO_OK; /* at first all have the same */
-    KOLO_TRY(kolo_rounds_average(s->rounds, (int64_t)s->steps));
+    if (s->consolidated || own_steps(s) == 0) return KOLO_OK; /* at first all have the same */
+    KOLO_TRY(kolo_rounds_average(s->rounds, own_steps(s)));
     s->consolidated = true;
     return KOLO_OK;
 }
@@ -90,13 +90,13 @@ kolo_status kolo_session_consolidate_errors(kolo_session *s) {
 }
 
 void kolo_session_restore_local(kolo_session *s) {
-    if (s->rounds && s->steps > 0) kolo_rounds_restore(s->rounds);
+    if (s->rounds && own_steps(s) > 0) kolo_rounds_restore(s->rounds);
     s->consolidated = false;
     if (s->served) kolo_served_restore(s->served, s);
 }
 
 kolo_status kolo_session_check_new(const kolo_session *s, const char *what) {
-    if (!s->rounds || s->steps == 0) return KOLO_OK;
+    if (!s->rounds || own_steps(s) == 0) return KOLO_OK;
     return KOLO_FAIL(KOLO_ERR_UNSUPPORTED,
                      "%s after step %" PRIu64
                      ", and the ranks train parameters of their own, which it would replace in the "

@@ -187,8 +187,7 @@ static int64_t finished_by(const kolo_session *s, int64_t key) {
  * step uses from its beginning; a lag leaves the sums all of a step already. */
 static bool crosses_steps(const kolo_session *s, const kolo_plan_opts *o) {
     return o->cross_step && ranks_of(s) > 1 && s->opts.shards == 0 && o->lag == 0 &&
-           !kolo_consistency_has_rounds(&s->opts.consistency) && !s->opts.served &&
-           kolo_session_stages(s) == 1;
+           !trains_alone(s) && !s->opts.served && kolo_session_stages(s) == 1;
 }
 
 static bool is_of_steps(const cached *c) { return c->purpose == FINISH || c->purpose == ADD; }
@@ -230,7 +229,7 @@ static kolo_status build_graph(kolo_session *s, const cached *c, kolo_graph **gr
 
 /* Who sums gradients and who updates: the mesh, and what of the updates the plan has. */
 static void choose_mesh(const kolo_session *s, const cached *c, kolo_plan_opts *opts) {
-    const bool alone = kolo_consistency_has_rounds(&s->opts.consistency);
+    const bool alone = trains_alone(s);
     if (opts->mesh.n_axes == 0) opts->mesh = (kolo_mesh){1, {{"dp", (int)ranks_of(s)}}};
     if (alone) opts->mesh = (kolo_mesh){1, {{"dp", 1}}};
     if (pushes_gradients(s)) opts->mesh = (kolo_mesh){1, {{"dp", 2}}}; /* owners sum */
@@ -270,8 +269,7 @@ static kolo_status choose_stage(kolo_session *s, kolo_plan_opts *opts) {
 
 /* Whether the plan communicates, so that all ranks compile it together. */
 static bool is_collective(const kolo_session *s, const cached *c) {
-    const bool alone = kolo_consistency_has_rounds(&s->opts.consistency);
-    if (c->purpose == FINISH) return !alone && !s->opts.served;
+    if (c->purpose == FINISH) return !trains_alone(s) && !s->opts.served;
     if (c->purpose == ADD) return s->groups != NULL;
     return evaluates_together(s);
 }

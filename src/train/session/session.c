@@ -74,14 +74,6 @@ static kolo_status agree_on_plans(kolo_session *s, kolo_status status) {
     return kolo_agree(s->comm, status);
 }
 
-kolo_status kolo_session_replan(kolo_session *s) {
-    s->replanned = true;
-    kolo_session_destroy_plans(s);
-    return agree_on_plans(s, compile_first(s));
-}
-
-bool kolo_session_is_replanned(const kolo_session *s) { return s->replanned; }
-
 /* ---- plans of further sizes ---- */
 
 /* The shard with the rest, on all ranks: any of them may have it. */
@@ -181,10 +173,23 @@ static kolo_status create_rounds(kolo_session *s) {
         .threads = plan->threads,
         .times = &s->times,
     };
-    const bool none = !kolo_consistency_has_rounds(c) || s->opts.served; /* owners have them */
+    const bool none = !trains_alone(s) || s->opts.served; /* owners have them */
     if (none || s->opts.evaluate_only) return KOLO_OK;
     return kolo_rounds_create(s->plans[0]->plan, &opts, s->store, s->comm, &s->rounds);
 }
+
+static kolo_status compile_again(kolo_session *s) {
+    KOLO_TRY(compile_first(s));
+    return create_rounds(s);
+}
+
+kolo_status kolo_session_replan(kolo_session *s) {
+    s->replanned = true;
+    kolo_session_destroy_plans(s);
+    return agree_on_plans(s, compile_again(s));
+}
+
+bool kolo_session_is_replanned(const kolo_session *s) { return s->replanned; }
 
 /* Later plans read these patterns of names too. */
 static bool copy_patterns(kolo_session *s) {

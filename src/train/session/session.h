@@ -131,11 +131,12 @@ const char *kolo_session_compressed(const kolo_session *session);
 /* Whether the session has compiled its plans anew by one of these: a step from the initial values
  * is another then. */
 bool kolo_session_is_replanned(const kolo_session *session);
-/* Whether the session is in a warm-up (exchange.h): nothing is compressed yet. */
+/* Whether the session is in a warm-up (exchange.h): its steps are those of bsp, and nothing is
+ * compressed yet. */
 bool kolo_session_warms_up(const kolo_session *session);
-/* Ends the warm-up, between two steps: with 1-bit Adam second moments stay as they are, and momenta
- * are compressed. The ranks compile their plans anew: kolo_session_plan is another then.
- * Collective; NOMEM, PEER, TIMEOUT. */
+/* Ends the warm-up, between two steps: ranks train on their own from now on, or with 1-bit Adam
+ * second moments stay as they are and momenta are compressed. The ranks compile their plans anew:
+ * kolo_session_plan is another then. Collective; NOMEM, PEER, TIMEOUT. */
 kolo_status kolo_session_end_warm_up(kolo_session *session);
 /* Of a pipeline with `rebalance`: whether a window of this many steps has been measured since the
  * plans were compiled or the last window. Windows double when layers move back to the stages that

@@ -254,6 +254,9 @@ static kolo_status check_rounds(const kolo_train_opts *o, const kolo_consistency
          "an allreduce makes one update of all changes of a round: delay is for --sync ps or mesh"},
         {owned && (c->fragments > 1 || c->overlap > 0 || c->mix > 0 || c->strided),
          "owners take whole rounds: fragments, overlap and mix are for --sync allreduce"},
+        {owned && c->warm_up > 0,
+         "owners take whole rounds from the first step on: warmup is for --sync allreduce; begin "
+         "with weights that were trained before, by --init"},
         {c->grace_ms > 0 && c->quorum == 0, "a grace follows a quorum: give quorum=Q too"},
         {c->quorum > workers, "the quorum is larger than the number of workers"},
         {c->delay > 0 && !c->nesterov,

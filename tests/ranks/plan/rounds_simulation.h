@@ -23,7 +23,8 @@ typedef struct setting {
     bool strided;
     int overlap; /* of fragments, in steps */
     double mix;
-    int warm_up; /* 1-bit Adam after so many updates; with every 0; 0: SGD */
+    int warm_up; /* with every 0: 1-bit Adam after so many updates, and 0: SGD; else the steps that
+                    sum gradients, before the rounds */
     bool decoupled;
     double decay; /* of weights, with Adam */
     bool gated;   /* rank 1 begins when rank 0 has made the steps of the first overlap */
@@ -195,7 +196,8 @@ static void combine(simulation *s, const setting *o, int t) {
     }
 }
 
-/* After so many steps: w1 is the first fragment and w2 the second, half of a round before it. */
+/* After so many steps of the ranks on their own: w1 is the first fragment and w2 the second, half
+ * of a round before it. */
 static void combine_due(simulation *s, const setting *o, int steps) {
     for (int t = 0; t < 2; t++) {
         const int offset = o->fragments == 2 ? t * o->every / 2 : 0;
@@ -217,7 +219,11 @@ static bool is_empty(const setting *o, int rank, int step) {
 }
 
 /* All make the same update, with the gradients of `lag` steps ago, compressed or not. */
-static void step_together(simulation *s, const setting *o, int step) {
+static void step_together(simulation *s, const setting *given, int step) {
+    setting plain = *given;
+    plain.codec.kind = KOLO_CODEC_NONE;
+    plain.power_rank = 0;
+    const setting *o = given->every > 0 ? &plain : given; /* of a warm-up */
     double sum[NUMBERS] = {0}, all[RANKS][NUMBERS];
     for (int r = 0; r < o->ranks; r++) {
         double *g = all[r];
@@ -272,7 +278,13 @@ static void step_alone(simulation *s, const setting *o, int step) {
             s->w[r][i] -= lr * s->v[r][i];
         }
     }
-    combine_due(s, o, step + 1);
+    combine_due(s, o, step + 1 - o->warm_up);
+}
+
+/* The ranks have equal parameters and momenta, and train on their own from now on. */
+static void part(simulation *s, const setting *o) {
+    for (int r = 1; r < o->ranks; r++) memcpy(s->v[r], s->v[0], sizeof s->v[0]);
+    memcpy(s->anchor, s->w[0], sizeof s->anchor);
 }
 
 static void simulate(const setting *o, outcome *result) {
@@ -282,9 +294,11 @@ static void simulate(const setting *o, outcome *result) {
         for (int i = 0; i < NUMBERS; i++) s.anchor[i] = s.w[r][i] = initial(i);
     }
     for (int step = 0; step < STEPS; step++) {
-        o->every > 0     ? step_alone(&s, o, step)
-        : o->warm_up > 0 ? step_adam(&s, o, step)
-                         : step_together(&s, o, step);
+        const bool alone = o->every > 0 && step >= o->warm_up;
+        if (alone && step == o->warm_up) part(&s, o);
+        alone                             ? step_alone(&s, o, step)
+        : o->every == 0 && o->warm_up > 0 ? step_adam(&s, o, step)
+                                          : step_together(&s, o, step);
         for (int i = 0; i < NUMBERS; i++) {
             result->parameters[step][i] = mean_of(&s, o->ranks, i);
         }

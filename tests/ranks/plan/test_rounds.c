@@ -58,11 +58,11 @@ static kolo_status read_parameters(const kolo_store *store, double *to) {
     return kolo_store_read(store, kolo_store_find(store, "w2"), to + W1);
 }
 
-/* The plan of a step. */
+/* The plan of a step; in a warm-up, or after it. */
 static kolo_status compile(kolo_comm *comm, kolo_store *store, const setting *o, bool warms_up,
                            kolo_plan **plan) {
-    const bool alone = o->every > 0;
-    const int adam = o->decoupled ? KOLO_OPTIMIZER_ADAMW : KOLO_OPTIMIZER_ADAM;
+    const bool alone = o->every > 0 && !warms_up, adam = o->every == 0 && o->warm_up > 0;
+    const int kind = o->decoupled ? KOLO_OPTIMIZER_ADAMW : KOLO_OPTIMIZER_ADAM;
     kolo_plan_opts opts = {.train = true,
                            .optimizer = {.momentum = o->momentum},
                            .versions = alone ? o->ranks : 0,
@@ -71,9 +71,9 @@ static kolo_status compile(kolo_comm *comm, kolo_store *store, const setting *o,
                            .lag = o->lag,
                            .kernels = KOLO_KERNELS_REF};
     kolo_graph *g;
-    if (o->warm_up > 0) {
+    if (adam) {
         opts.optimizer = (kolo_optimizer_opts){
-            .kind = adam, .beta1 = beta1, .beta2 = beta2, .eps = eps, .weight_decay = o->decay};
+            .kind = kind, .beta1 = beta1, .beta2 = beta2, .eps = eps, .weight_decay = o->decay};
         opts.compression.frozen = o->warm_up;
     }
     if (warms_up) opts.compression = (kolo_compression){.power_rank = 0};
@@ -86,54 +86,81 @@ static kolo_status compile(kolo_comm *comm, kolo_store *store, const setting *o,
     kolo_plan_destroy(*plan);
     *plan = NULL;
     KOLO_TRY(kolo_plan_compile(g, &opts, store, alone ? NULL : comm, plan));
-    kolo_plan_set_scalar(*plan, "lr", o->warm_up > 0 ? adam_lr : lr);
+    kolo_plan_set_scalar(*plan, "lr", adam ? adam_lr : lr);
     kolo_plan_set_scalar(*plan, "grad_scale", 1.0 / BATCH / (alone ? 1 : o->ranks));
     return KOLO_OK;
 }
 
+static kolo_status create_rounds(kolo_comm *comm, kolo_store *store, const setting *o,
+                                 const kolo_plan *plan, kolo_rounds **rounds) {
+    const kolo_round_opts opts = {.every = o->every,
+                                  .outer = o->outer,
+                                  .fragments = o->fragments,
+                                  .strided = o->strided,
+                                  .overlap = o->overlap,
+                                  .mix = o->mix,
+                                  .lr = o->outer_lr,
+                                  .momentum = o->outer_momentum,
+                                  .nesterov = o->nesterov,
+                                  .compression = {.codec = o->codec, .power_rank = o->power_rank},
+                                  .bucket_bytes = 64,
+                                  .kernels = KOLO_KERNELS_REF};
+    KOLO_TRY(kolo_rounds_create(plan, &opts, store, comm, rounds));
+    const bool apart = kolo_rounds_bytes(*rounds) >= NUMBERS * sizeof(double);
+    return apart == (o->overlap > 0) ? KOLO_OK : KOLO_FAIL(KOLO_ERR_FORMAT, "memory of fragments");
+}
+
+/* The first step after a warm-up has another plan, and with rounds a momentum for each rank, as in
+ * train/session/exchange.c. */
+static kolo_status end_warm_up(kolo_comm *comm, kolo_store *store, const setting *o,
+                               kolo_plan **plan, kolo_rounds **rounds) {
+    kolo_store *before;
+    if (o->every == 0) return compile(comm, store, o, false, plan);
+    kolo_plan_destroy(*plan);
+    *plan = NULL;
+    KOLO_TRY(kolo_store_detach(store, &before));
+    kolo_status status = compile(comm, store, o, false, plan);
+    if (status == KOLO_OK) status = create_rounds(comm, store, o, *plan, rounds);
+    if (status == KOLO_OK) status = kolo_store_take_over(store, before, false);
+    kolo_store_destroy(before);
+    return status;
+}
+
+/* One step of a rank, and the round that is due after it. */
+static kolo_status step_once(const setting *o, kolo_plan *plan, kolo_rounds *rounds, int rank,
+                             int step) {
+    const int own = step - o->warm_up;
+    if (rounds && own == 0) kolo_rounds_begin(rounds);
+    if (rounds) KOLO_TRY(kolo_rounds_start(rounds, own));
+    feed(plan, rank, step);
+    if (is_empty(o, rank, step)) {
+        KOLO_TRY(kolo_plan_skip(plan, true));
+    } else {
+        KOLO_TRY(kolo_plan_run(plan));
+    }
+    if (o->gated) pass_gate(o, rank, step);
+    return rounds ? kolo_rounds_advance(rounds, own + 1) : KOLO_OK;
+}
+
 static kolo_status train(kolo_comm *comm, kolo_store *store, const setting *o, kolo_plan **plan,
                          kolo_rounds **rounds, outcome *result) {
-    const int rank = kolo_comm_rank(comm);
-    const bool alone = o->every > 0;
-    const kolo_round_opts round_opts = {
-        .every = o->every,
-        .outer = o->outer,
-        .fragments = o->fragments,
-        .strided = o->strided,
-        .overlap = o->overlap,
-        .mix = o->mix,
-        .lr = o->outer_lr,
-        .momentum = o->outer_momentum,
-        .nesterov = o->nesterov,
-        .compression = {.codec = o->codec, .power_rank = o->power_rank},
-        .bucket_bytes = 64,
-        .kernels = KOLO_KERNELS_REF};
     double start[NUMBERS];
     KOLO_TRY(compile(comm, store, o, o->warm_up > 0, plan));
     if (o->lag > 0) KOLO_TRY(check_order(*plan));
-    if (alone) KOLO_TRY(kolo_rounds_create(*plan, &round_opts, store, comm, rounds));
-    const bool apart = alone && kolo_rounds_bytes(*rounds) >= NUMBERS * sizeof(double);
-    if (apart != (o->overlap > 0)) return KOLO_FAIL(KOLO_ERR_FORMAT, "memory of fragments");
+    if (o->every > 0 && o->warm_up == 0) KOLO_TRY(create_rounds(comm, store, o, *plan, rounds));
     for (int i = 0; i < NUMBERS; i++) start[i] = initial(i);
     KOLO_TRY(kolo_store_write(store, kolo_store_find(store, "w1"), start));
     KOLO_TRY(kolo_store_write(store, kolo_store_find(store, "w2"), start + W1));
-    if (alone) kolo_rounds_begin(*rounds);
     for (int step = 0; step < STEPS; step++) {
-        if (o->warm_up > 0 && step == o->warm_up) KOLO_TRY(compile(comm, store, o, false, plan));
-        if (o->warm_up > 0) kolo_plan_set_scalar(*plan, "update", step + 1);
-        if (alone) KOLO_TRY(kolo_rounds_start(*rounds, step));
-        feed(*plan, rank, step);
-        if (is_empty(o, rank, step)) {
-            KOLO_TRY(kolo_plan_skip(*plan, true));
-        } else {
-            KOLO_TRY(kolo_plan_run(*plan));
+        if (o->warm_up > 0 && step == o->warm_up) {
+            KOLO_TRY(end_warm_up(comm, store, o, plan, rounds));
         }
-        if (o->gated) pass_gate(o, rank, step);
-        if (alone) KOLO_TRY(kolo_rounds_advance(*rounds, step + 1));
+        if (o->every == 0 && o->warm_up > 0) kolo_plan_set_scalar(*plan, "update", step + 1);
+        KOLO_TRY(step_once(o, *plan, *rounds, kolo_comm_rank(comm), step));
         if (o->gated && step < STEPS - 1) continue;
-        if (alone) KOLO_TRY(kolo_rounds_average(*rounds, step + 1));
+        if (*rounds) KOLO_TRY(kolo_rounds_average(*rounds, step + 1 - o->warm_up));
         KOLO_TRY(read_parameters(store, result->parameters[step]));
-        if (alone) kolo_rounds_restore(*rounds);
+        if (*rounds) kolo_rounds_restore(*rounds);
     }
     return KOLO_OK;
 }
@@ -275,6 +302,23 @@ static void steps_do_not_wait_for_what_is_in_flight(void **state) {
     assert_true(test_relative_l2_f64(have.parameters[STEPS - 1], last, NUMBERS) < 1e-12);
 }
 
+/* Post-local SGD: whole gradients first, then rounds, of momenta that go on. */
+static void rounds_after_a_warm_up_follow_the_equations(void **state) {
+    const setting *const of[] = {&cases[1], &cases[3], &cases[4], &cases[5], &streams[1]};
+    for (size_t i = 0; i < KOLO_COUNT(of); i++) {
+        static const int steps[] = {1, 5, 4, 3, 6};
+        setting o = *of[i];
+        o.warm_up = steps[i];
+        assert_follows(&o, "warm-up of case", (int)i, 1e-12);
+    }
+    setting o = cases[4];
+    o.warm_up = STEPS; /* it does not end */
+    assert_follows(&o, "warm-up", STEPS, 1e-12);
+    o.warm_up = 4;
+    o.codec.kind = KOLO_CODEC_INT8; /* from its end on */
+    assert_follows(&o, "warm-up with a codec", 4, 1e-6);
+}
+
 static void one_fragment_is_the_round_bitwise(void **state) {
     static outcome whole, one;
     setting o = cases[4];
@@ -379,6 +423,7 @@ TEST_MAIN(test_rounds) {
         cmocka_unit_test(rounds_follow_the_equations),
         cmocka_unit_test(fragments_follow_the_equations),
         cmocka_unit_test(steps_do_not_wait_for_what_is_in_flight),
+        cmocka_unit_test(rounds_after_a_warm_up_follow_the_equations),
         cmocka_unit_test(one_fragment_is_the_round_bitwise),
         cmocka_unit_test(compressed_gradients_follow_the_equations),
         cmocka_unit_test(one_bit_adam_follows_the_equations),

@@ -7,6 +7,7 @@
 #include "support/small_resnet.h"
 #include "support/support.h"
 #include "support/train_job.h"
+#include "train/checkpoint/checkpoint.h"
 #include "train/session/consistency.h"
 #include "train/session/session.h"
 
@@ -60,7 +61,8 @@ static void a_lag_of_one_rank_delays_its_updates(void **state) {
 }
 
 static const char *const policies[] = {"local:4", "bmuf:3",
-                                       "diloco:4,lr=0.8,fragments=3,strided=1,overlap=3", "lag:2"};
+                                       "diloco:4,lr=0.8,fragments=3,strided=1,overlap=3", "lag:2",
+                                       "diloco:3,warmup=4,fragments=2,overlap=1"};
 
 static void reading_the_parameters_does_not_change_them(void **state) {
     for (size_t i = 0; i < KOLO_COUNT(policies); i++) {
@@ -120,6 +122,76 @@ static void a_run_resumes_within_a_round(void **state) {
         const train_outcome *other = train_job(3, RANKS_THREAD, &opts);
         assert_int_equal(other[0].status, KOLO_ERR_ARG);
     }
+}
+
+/* ---- a warm-up of whole gradients ---- */
+
+/* The momentum of the ranks in a file: one for all, or a stack of theirs. */
+static int stored_rank(const char *path) {
+    kolo_checkpoint c;
+    ASSERT_OK(kolo_checkpoint_open(path, &c));
+    const kolo_safetensors_entry *e = kolo_safetensors_find(c.file, "optimizer.velocity.fc.weight");
+    assert_non_null(e);
+    const int rank = e->shape.rank;
+    kolo_checkpoint_close(&c);
+    return rank;
+}
+
+/* In its middle, at its end, in the first round and behind it. */
+static void a_run_resumes_around_the_end_of_its_warm_up(void **state) {
+    static const struct {
+        const char *policy, *compress;
+    } cases[] = {{"local:3,warmup=4", NULL}, {"bmuf:3,warmup=4", "int8"}};
+    static const int from[] = {2, 4, 5, 8}; /* the second policy: every other one */
+    for (size_t i = 0; i < KOLO_COUNT(cases); i++) {
+        kolo_train_opts opts = options(cases[i].policy);
+        opts.compress = cases[i].compress;
+        opts.compress_min_bytes = 512;
+        assert_int_equal(system("rm -rf run"), 0);
+        opts.out_dir = "run";
+        opts.checkpoint_steps = 1;
+        opts.notice = train_note;
+        train_notices[0] = '\0';
+        const kolo_train_result whole = train_well(3, &opts);
+        const char *line = "workers train on their own from step 5 on, with a round every 3 steps";
+        if (!strstr(train_notices, line)) fail_msg("%s", train_notices);
+        opts.out_dir = NULL;
+        opts.checkpoint_steps = 0;
+        for (size_t k = i; k < KOLO_COUNT(from); k += 1 + i) {
+            char path[64];
+            snprintf(path, sizeof path, "run/checkpoint-%d.safetensors", from[k]);
+            assert_int_equal(stored_rank(path), from[k] > 4 ? 3 : 2);
+            opts.resume = path;
+            const kolo_train_result resumed = train_well(3, &opts);
+            assert_same_run(path, &whole, &resumed);
+        }
+    }
+}
+
+static void the_steps_of_a_warm_up_are_those_of_bsp(void **state) {
+    kolo_train_opts opts = options(NULL);
+    const kolo_train_result bsp = train_well(3, &opts);
+    opts.consistency = "diloco:2,warmup=10";
+    const kolo_train_result warm = train_well(3, &opts);
+    assert_same_run("warm-up", &bsp, &warm);
+    opts.consistency = "diloco:2,warmup=8";
+    assert_true(train_well(3, &opts).parameter_hash != bsp.parameter_hash);
+    const kolo_train_result plain = (opts.consistency = NULL, train_well(1, &opts));
+    opts.consistency = "local:2,warmup=4";
+    const kolo_train_result one = train_well(1, &opts);
+    assert_same_run("local:2 on one rank", &plain, &one);
+}
+
+/* A benchmark repeats its first steps, from the plans that these had. */
+static void a_benchmark_may_have_a_warm_up(void **state) {
+    const kolo_train_opts opts = {.model = "mlp",
+                                  .model_options = "hidden=8",
+                                  .batch = 2,
+                                  .steps = 8,
+                                  .lr = 0.01,
+                                  .in_memory = true,
+                                  .consistency = "diloco:2,warmup=3"};
+    assert_int_equal(train_well(2, &opts).losses_checked, 2);
 }
 
 /* Residuals are state; a rank without samples sends what is left of earlier steps. */
@@ -231,6 +303,16 @@ static void rounds_and_codecs_cut_the_bytes(void **state) {
         if (fabs(part / rows[i].part - 1) < within) continue;
         fail_msg("%s %s: %g of the bytes", rows[i].consistency, rows[i].compress, part);
     }
+}
+
+/* The warm-up has the bytes of bsp, and what follows those of rounds. */
+static void a_warm_up_has_the_bytes_of_whole_gradients(void **state) {
+    const char *policy = "diloco:8,warmup=8";
+    const double warm = bytes_received(policy, NULL, 8), bsp = bytes_received(NULL, NULL, 8);
+    const double rounds = bytes_received(policy, NULL, 32) - bytes_received(policy, NULL, 16);
+    const double step = bytes_of(NULL, NULL) / 8;
+    if (!(fabs(warm / bsp - 1) < 0.01)) fail_msg("%g and %g bytes", warm, bsp);
+    if (!(fabs(rounds / (2 * step) - 1) < 0.02)) fail_msg("%g of a step", rounds / step);
 }
 
 enum { ROUND = 8, SIDE = 8, CLASSES = 10 };
@@ -385,6 +467,10 @@ static void policies_are_parsed(void **state) {
                                         "diloco:4,overlap=4",
                                         "diloco:1,overlap=1",
                                         "diloco:4,mix=1",
+                                        "diloco:4,warmup=0",
+                                        "local:4,warmup=1.5",
+                                        "lag:1,warmup=2",
+                                        "bsp,warmup=2",
                                         "diloco:4,strided=2"};
     kolo_consistency c;
     for (size_t i = 0; i < KOLO_COUNT(wrong); i++) {
@@ -402,6 +488,11 @@ static void policies_are_parsed(void **state) {
     assert_true(c.fragments == 50 && c.overlap == 49 && c.mix == 0.5 && c.strided);
     ASSERT_OK(kolo_consistency_parse("bmuf:9,overlap=2,mix=0", 4, &c));
     assert_true(c.overlap == 2 && c.mix == 0);
+    assert_true(c.warm_up == 0);
+    ASSERT_OK(kolo_consistency_parse("local:9,warmup=500", 4, &c));
+    assert_true(c.steps == 9 && c.warm_up == 500);
+    ASSERT_OK(kolo_consistency_parse("diloco:9,warmup=3,lr=1", 4, &c));
+    assert_true(c.warm_up == 3 && c.lr == 1);
     ASSERT_OK(kolo_consistency_parse("lag:2", 4, &c));
     assert_true(c.kind == KOLO_CONSISTENCY_LAG && c.steps == 2 && !kolo_consistency_has_rounds(&c));
     ASSERT_OK(kolo_consistency_parse(NULL, 4, &c));
@@ -415,9 +506,13 @@ TEST_MAIN(test_consistency) {
         cmocka_unit_test(reading_the_parameters_does_not_change_them),
         cmocka_unit_test(threads_and_processes_agree_bitwise),
         cmocka_unit_test(a_run_resumes_within_a_round),
+        cmocka_unit_test(a_run_resumes_around_the_end_of_its_warm_up),
+        cmocka_unit_test(the_steps_of_a_warm_up_are_those_of_bsp),
+        cmocka_unit_test(a_benchmark_may_have_a_warm_up),
         cmocka_unit_test(compressed_runs_resume_bitwise),
         cmocka_unit_test(another_policy_is_named_on_resume),
         cmocka_unit_test(rounds_and_codecs_cut_the_bytes),
+        cmocka_unit_test(a_warm_up_has_the_bytes_of_whole_gradients),
         cmocka_unit_test(fragments_cut_the_peak),
         cmocka_unit_test(combinations_without_meaning_are_refused),
         cmocka_unit_test(there_are_as_many_layers_as_fragments),

@@ -182,6 +182,8 @@ static void what_rounds_cannot_do_is_refused(void **state) {
         {"diloco:4,delay=2", "an allreduce makes one update", .sync = KOLO_SYNC_ALLREDUCE},
         {"diloco:4,fragments=2", "owners take whole rounds", .sync = KOLO_SYNC_PS},
         {"diloco:4,overlap=1", "owners take whole rounds", .sync = KOLO_SYNC_MESH},
+        {"diloco:4,warmup=2", "owners take whole rounds", .sync = KOLO_SYNC_PS},
+        {"bmuf:4,quorum=2,warmup=2", "warmup is for --sync allreduce", .sync = KOLO_SYNC_MESH},
         {"diloco:4,grace=5", "give quorum=Q too", .sync = KOLO_SYNC_PS},
         {"diloco:4,quorum=4", "larger than the number of workers", .sync = KOLO_SYNC_PS},
         {"diloco:4,quorum=0", "quorum=Q", .sync = KOLO_SYNC_PS},

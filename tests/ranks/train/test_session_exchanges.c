@@ -59,6 +59,13 @@ static kolo_status hash_words(kolo_session *s, uint64_t *hash) {
     return KOLO_OK;
 }
 
+static kolo_status sum_step(kolo_session *s) {
+    int64_t first, count;
+    KOLO_TRY(kolo_session_share(s, SUM_SAMPLES, &first, &count));
+    const kolo_batch batch = sum_batch(first, count);
+    return kolo_session_step(s, &batch, NULL);
+}
+
 static kolo_status save_and_load(kolo_comm *comm, const void *arg, void *result) {
     const kolo_session_opts opts = options_of(arg);
     outcome *o = result;
@@ -93,6 +100,9 @@ static void files_continue_with_the_same_bits(void **state) {
         {"local:4", NULL, true, true},
         {"bmuf:4", "bf16", true, true},
         {"diloco:4,fragments=2,overlap=1", NULL, true, true},
+        {"local:4,warmup=1", NULL, true, true},
+        {"diloco:2,warmup=3", NULL, false, true},
+        {"bmuf:4,warmup=5", "bf16", false, true},
     };
     for (size_t i = 0; i < KOLO_COUNT(cases); i++) {
         outcome o[RANKS];
@@ -113,6 +123,90 @@ static void files_continue_with_the_same_bits(void **state) {
             assert_true(o[rank].loss[0] == o[0].loss[0] && o[rank].loss[1] == o[0].loss[0]);
         }
     }
+}
+
+static kolo_status sum_steps(kolo_session *s, int n) {
+    for (int k = 0; k < n; k++) KOLO_TRY(sum_step(s));
+    return KOLO_OK;
+}
+
+/* Without optimizer state a warm-up is bsp, whose parameters a session with rounds begins with. */
+static kolo_status in_two_parts(kolo_comm *comm, const void *arg, void *result) {
+    static const char *const policies[] = {"diloco:2,warmup=3", "bsp", "diloco:2"};
+    float(*a)[SUM_A] = result;
+    kolo_session *s[3] = {NULL};
+    kolo_status status = KOLO_OK;
+    for (int i = 0; i < 3 && status == KOLO_OK; i++) {
+        const kolo_session_opts opts = {
+            .global_batch = SUM_SAMPLES, .lr = 0.01, .seed = 3, .consistency = policies[i]};
+        status = kolo_session_create(comm, &opts, sum_build, NULL, &s[i]);
+    }
+    if (status == KOLO_OK) status = sum_steps(s[0], 3 + 3);
+    if (status == KOLO_OK) status = sum_steps(s[1], 3);
+    if (status == KOLO_OK) status = kolo_session_save(s[1], file);
+    if (status == KOLO_OK) status = kolo_session_load_partial(s[2], file, NULL);
+    if (status == KOLO_OK) status = sum_steps(s[2], 3);
+    if (status == KOLO_OK) status = kolo_session_get(s[0], "a", a[0], sizeof a[0]);
+    if (status == KOLO_OK) status = kolo_session_get(s[2], "a", a[1], sizeof a[1]);
+    for (int i = 0; i < 3; i++) kolo_session_destroy(s[i]);
+    return status;
+}
+
+static void rounds_begin_with_the_parameters_of_the_warm_up(void **state) {
+    float a[RANKS][2][SUM_A];
+    const rank_job job = {.n = RANKS,
+                          .transport = RANKS_THREAD,
+                          .body = in_two_parts,
+                          .results = a,
+                          .result_bytes = sizeof a[0]};
+    (void)sum_fill(NULL);
+    ASSERT_OK(run_rank_job(&job));
+    for (int rank = 0; rank < RANKS; rank++) {
+        assert_memory_equal(a[rank][0], a[rank][1], sizeof a[rank][0]);
+    }
+    assert_memory_not_equal(a[0][0], a[1][0], sizeof a[0][0]); /* in the middle of a round */
+}
+
+/* A session in its warm-up reads the file of another graph that is behind its own. */
+static kolo_status refused_file(kolo_comm *comm, const void *arg, void *result) {
+    static const policy p = {.consistency = "diloco:2,warmup=2"};
+    const bool reads = *(const bool *)arg;
+    kolo_session_opts opts = options_of(&p);
+    kolo_session *other = NULL, *s = NULL;
+    kolo_status status;
+    KOLO_TRY_GOTO(kolo_session_create(comm, &opts, own_net_build, NULL, &s), done);
+    opts.global_batch = SUM_SAMPLES;
+    KOLO_TRY_GOTO(kolo_session_create(comm, &opts, sum_build, NULL, &other), done);
+    KOLO_TRY_GOTO(sum_steps(other, 4), done);
+    KOLO_TRY_GOTO(kolo_session_save(other, file), done);
+    KOLO_TRY_GOTO(steps(s, 0, 1, NULL), done);
+    if (reads && kolo_session_load(s, file) != KOLO_ERR_FORMAT) {
+        status = kolo_error_set(KOLO_ERR_PEER, "another graph's file: %s", kolo_last_error());
+        goto done;
+    }
+    KOLO_TRY_GOTO(steps(s, 1, STEPS, NULL), done);
+    KOLO_TRY_GOTO(hash_words(s, result), done);
+done:
+    kolo_session_destroy(other);
+    kolo_session_destroy(s);
+    return status;
+}
+
+static void a_refused_file_leaves_the_warm_up_as_it_was(void **state) {
+    uint64_t hash[2][RANKS];
+    (void)sum_fill(NULL);
+    for (int i = 0; i < 2; i++) {
+        const bool reads = i;
+        rank_job job = {.n = RANKS,
+                        .transport = RANKS_THREAD,
+                        .body = refused_file,
+                        .arg = &reads,
+                        .arg_bytes = sizeof reads,
+                        .results = hash[i],
+                        .result_bytes = sizeof hash[i][0]};
+        ASSERT_OK(run_rank_job(&job));
+    }
+    assert_memory_equal(hash[0], hash[1], sizeof hash[0]);
 }
 
 /* Saving makes no difference to what follows. */
@@ -166,13 +260,6 @@ static kolo_status give(kolo_session *from, kolo_session *to, giving how) {
     KOLO_TRY(kolo_session_get(from, "b", b, sizeof b));
     KOLO_TRY(kolo_session_set(to, "a", a, sizeof a));
     return kolo_session_set(to, "b", b, sizeof b);
-}
-
-static kolo_status sum_step(kolo_session *s) {
-    int64_t first, count;
-    KOLO_TRY(kolo_session_share(s, SUM_SAMPLES, &first, &count));
-    const kolo_batch batch = sum_batch(first, count);
-    return kolo_session_step(s, &batch, NULL);
 }
 
 /* A session with the seed 4 gets what one with the seed 3 has: both then take the same step. */
@@ -280,6 +367,7 @@ static void what_sessions_cannot_exchange_is_refused(void **state) {
         {CREATES, {.compress = "int8", .f64 = true}, "compress cannot be combined with f64"},
         {CREATES, {.consistency = "lag:1", .keep_gradients = true}, "keep_gradients"},
         {CREATES, {.consistency = "local:2", .zero = 1}, "--zero"},
+        {CREATES, {.consistency = "local:2,warmup=3", .zero = 1}, "--zero"},
         {SETS, {.consistency = "local:4"}, "setting tensors after step 1"},
         {LOADS, {.consistency = "local:4"}, "loading a file after step 1"},
         {LOADS_PARTIALLY, {.consistency = "bmuf:4"}, "loading a file after step 1"},
@@ -293,6 +381,8 @@ static void what_sessions_cannot_exchange_is_refused(void **state) {
 TEST_MAIN(test_session_exchanges) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(files_continue_with_the_same_bits),
+        cmocka_unit_test(rounds_begin_with_the_parameters_of_the_warm_up),
+        cmocka_unit_test(a_refused_file_leaves_the_warm_up_as_it_was),
         cmocka_unit_test(reading_the_mean_changes_no_bit),
         cmocka_unit_test(the_first_step_begins_with_given_values),
         cmocka_unit_test(what_sessions_cannot_exchange_is_refused),

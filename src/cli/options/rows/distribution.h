@@ -117,7 +117,7 @@
              "lag:S, the same for the update S steps later, so that the exchange overlaps with the "
              "next step; local:H, bmuf:H or diloco:H, parameters every H steps, between which each trains on "
              "its own, diloco:H,fragments=P,overlap=T in P parts one after the other, each exchanged during the next T "
-             "steps (docs/consistency.md); with --sync ps or mesh also bsp:drop=M, steps that do not wait for "
+             "steps, and any of these with ,warmup=W after W steps of bsp (docs/consistency.md); with --sync ps or mesh also bsp:drop=M, steps that do not wait for "
              "the M latest gradients, which join the next ones of their workers or, with ,discard, are not used, and "
              "ssp:S, gradients as they come from workers "
              "that are at most S steps apart, and asp, without a bound; both with ,dc=L, ,scale=1 or ,delay=N (of Nesterov's momentum) against staleness, "
