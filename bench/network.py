@@ -9,7 +9,9 @@ plain TCP and a step of each host without the other, both at the same time, whic
 and the bytes that host 1 sends in it, by the counter of its interface, and the bound max(compute, bytes / goodput). Rows:
 steps: default buckets, those that --buckets auto chooses, and with --python PyTorch's DistributedDataParallel over Gloo.
 buckets: of 1, 4, 25 and 100 MiB, one for each gradient and one for all. codecs: f16, topk:0.01, 1bit. rounds: diloco with
---round steps in each, over two rounds. hybrid (give it with --parts): convolutions by samples, classifiers divided. The
+--round steps in each, over two rounds, and the same in two fragments that are exchanged beside a fifth of these steps, since
+a round that all wait for takes its time beside that of the steps; their steps are means. Beside the part of the bytes of f32
+there is the factor of the codec or of the rounds: small gradients, running statistics and metrics are sent whole. hybrid (give it with --parts): convolutions by samples, classifiers divided. The
 rows alternate --turns times, and medians are printed, with PyTorch's step over that of default buckets, and that of
 --buckets auto over the best of fixed ones. A row that fails is listed, and the program then exits with 1. --bytes-only
 makes few steps and prints the bytes alone, which no load of the machine changes.
@@ -35,12 +37,15 @@ PEER = "PyTorch DDP, Gloo"
 PLANNED = "the plan of --buckets auto"
 HOSTS = 2
 HYBRID = f"--mesh tp={HOSTS} --placement owt"
+# Bytes of a codec over those of f32, of which a ring moves 2 (N - 1) / N and a gather of codes N - 1 (docs/consistency.md).
+FACTORS = {"--compress f16": HOSTS / 4, "--compress topk:0.01": 8 * 0.01 / 4 * HOSTS / 2,
+           "--compress 1bit": (1 / 8 + 8 / 2048) / 4 * HOSTS / 2}
 PARTS = {
     "steps": {DEFAULT: [], PLANNED: None},
     "buckets": {**{f"--bucket-bytes {n}M": ["--bucket-bytes", f"{n}M"] for n in (1, 4, 25, 100)},
                 "a bucket for each gradient": ["--bucket-bytes", "1"], "one bucket": ["--bucket-bytes", "4G"]},
     "codecs": {f"--compress {c}": ["--compress", c, *SMALL] for c in ("f16", "topk:0.01", "1bit")},
-    "rounds": {"--consistency diloco:": []},
+    "rounds": {"diloco:{H}": [], "diloco:{H},fragments=2,overlap={T}": []},
     "hybrid": {HYBRID: ["--mesh", f"tp={HOSTS}", "--placement", "owt"]},
 }
 
@@ -103,7 +108,8 @@ def rows_of(o, part):
     rows = []
     for name, more in PARTS[part].items():
         if part == "rounds":
-            rows.append((f"{name}{o.round}", of(["--consistency", f"diloco:{o.round}"], True)))
+            policy = name.format(H=o.round, T=max(1, o.round // 5))
+            rows.append((f"--consistency {policy}", of(["--consistency", policy], True)))
         elif not (o.bytes_only and name == PLANNED):
             rows.append((name, of(more, False)))
     if part == "steps" and o.python:
@@ -128,14 +134,16 @@ def comparisons(steps):
 def table(o, found, net, alone, goodput):
     """The lines of a net: found has the runs of (part, row)."""
     whole = found.get(("steps", DEFAULT), [(0, 0, 4 * PARAMETERS.get(net, 0))])[0][2]
-    out = ["| row | MB sent in a step | of f32 | step, ms | bound, ms | step / bound |", "| --- | --- | --- | --- | --- | --- |"]
+    head = ["row", "MB sent in a step", "of f32", "factor", "step, ms", "bound, ms", "step / bound"]
+    out = ["| " + " | ".join(head) + " |", "| " + " | ".join("---" for _ in head) + " |"]
     steps = {}
     for (part, name), runs in found.items():
         means, medians, sent = ([r[k] for r in runs] for k in range(3))
         step = statistics.median(means if part == "rounds" else medians)  # a round's exchange is in one step of many
         each = statistics.median(sent)
         bound = max(alone, 1e3 * each / goodput)
-        share = f" {each / whole:.4f} |" if whole else " |"
+        factor = 1 / o.round if part == "rounds" else FACTORS.get(name)
+        share = (f" {each / whole:.4f} |" if whole else " |") + (f" {factor:.4f} |" if factor else " |")
         times = " | | |" if o.bytes_only else f" {step:.1f} | {bound:.1f} | {step / bound:.3f} |"
         out.append(f"| {name} | {each / 1e6:.3f} |{share}{times}")
         steps[part, name] = step
