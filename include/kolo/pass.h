@@ -12,7 +12,8 @@ extern "C" {
 
 /* The default size of a bucket of gradients, which are reduced together; and how many buckets
  * there are at most where updates are left to the next step: then buckets are larger if need be, as
- * more than KOLO_FLIGHT_MAX in flight have no priorities. */
+ * more than KOLO_FLIGHT_MAX in flight have no priorities, and the last ones smaller, as the next
+ * step waits for them. */
 enum { KOLO_BUCKET_BYTES = 1 << 20, KOLO_BUCKETS_MOST = 24 };
 
 enum { KOLO_DELAY_MOST = 1 << 16 };

@@ -62,7 +62,8 @@ typedef struct kolo_sum_time {
 /* Where buckets of gradients end. */
 typedef struct kolo_bucket_sizes {
     size_t least;       /* once a bucket holds this many bytes; */
-    int most;           /* or more, so that there are at most this many, and one more; 0: any */
+    int most;           /* or more, so that there are at most this many, and one more, while the
+                           last ones have half of what is left, down to a fourth of that; 0: any */
     const size_t *each; /* of the first n buckets, this many; borrowed */
     int n;
 } kolo_bucket_sizes;

@@ -5,7 +5,9 @@
  * the last producer of its gradients *and* the last reader of their parameters: once all ranks have
  * posted, shared parameters may be overwritten. Updates stand behind the WAITs, bucket by bucket.
  * The first buckets thus overlap with the rest of the backward pass, the last ones with the first
- * updates. Li et al., "PyTorch Distributed", VLDB 2020.
+ * updates. Li et al., "PyTorch Distributed", VLDB 2020. Where the number of buckets is limited,
+ * each of the last ones has half of what is left: when the last of them is summed, no kernel is
+ * left to run meanwhile.
  *
  * A gradient of a parameter that several stages of a pipeline have is a bucket of its own: the
  * order of a sum may depend on the place in the bucket, and the copies must stay equal.
@@ -31,6 +33,7 @@
  * lower_members.c finds what is communicated; this file makes the buckets. */
 #include "pass/lower_comm.h"
 
+#include "base/integer.h"
 #include "graph/ops/ops.h"
 #include "graph/propagate.h"
 #include "pass/comm_order.h"
@@ -87,22 +90,30 @@ static bool starts(const lower_member *m, const lower_member *first, const lower
            m->chunks != previous->chunks;
 }
 
-/* The bytes after which a bucket is full. */
-static size_t least_bytes(const lowerer *b, const kolo_bucket_sizes *sizes) {
-    size_t bytes = 0;
-    if (sizes->most == 0) return sizes->least;
+static int64_t bytes_of_sums(const lowerer *b) {
+    int64_t bytes = 0;
     for (int i = 0; i < b->n_members; i++) {
         const lower_member *m = &b->members[i];
-        if (m->class == SUM) bytes += kolo_tensor_bytes(&kolo_info(b->g, m->value)->tensor);
+        if (m->class != SUM) continue;
+        bytes += (int64_t)kolo_tensor_bytes(&kolo_info(b->g, m->value)->tensor);
     }
-    const size_t most = (size_t)sizes->most;
-    bytes = (bytes + most - 1) / most; /* of one */
-    return bytes > sizes->least ? bytes : sizes->least;
+    return bytes;
+}
+
+/* The bytes after which a bucket is full. Of `all` bytes of sums `rest` are in no bucket yet. */
+static size_t full_bytes(const kolo_bucket_sizes *sizes, int64_t all, int64_t rest) {
+    enum { HALVINGS = 4, LEAST_PARTS = 4 };
+    const int64_t least = (int64_t)sizes->least, n = kolo_max_i64(sizes->most - HALVINGS, 1);
+    if (sizes->most == 0) return sizes->least;
+    const int64_t most = kolo_max_i64(least, (all + n - 1) / n);
+    const int64_t last = kolo_max_i64(least / LEAST_PARTS, most >> HALVINGS);
+    return (size_t)kolo_max_i64(last, kolo_min_i64(most, rest / 2));
 }
 
 /* Divides the members into buckets. */
 static void cut(lowerer *b, const kolo_bucket_sizes *sizes) {
-    const size_t least = least_bytes(b, sizes);
+    const int64_t all = bytes_of_sums(b);
+    int64_t rest = all;
     size_t filled = 0, size = 0;
     const lower_member *first = NULL;
     qsort(b->members, (size_t)b->n_members, sizeof *b->members, by_class);
@@ -112,7 +123,8 @@ static void cut(lowerer *b, const kolo_bucket_sizes *sizes) {
         const kolo_tensor *tensor = &kolo_info(b->g, m->value)->tensor;
         bool full = filled >= size && tensor->shape.rank > 0;
         if (starts(m, first, m - 1, full)) {
-            size = b->n_buckets < sizes->n ? sizes->each[b->n_buckets] : least;
+            size =
+                b->n_buckets < sizes->n ? sizes->each[b->n_buckets] : full_bytes(sizes, all, rest);
             b->n_buckets++;
             filled = 0;
             first = m;
@@ -120,6 +132,7 @@ static void cut(lowerer *b, const kolo_bucket_sizes *sizes) {
         m->bucket = b->n_buckets - 1;
         const kolo_tensor *whole = &kolo_info(b->g, m->synced)->tensor;
         filled += kolo_tensor_bytes(m->class == GATHER ? whole : tensor);
+        if (m->class == SUM) rest -= (int64_t)kolo_tensor_bytes(tensor);
         b->buckets[m->bucket].bytes = filled;
         b->buckets[m->bucket].limited = (m->class == SCATTER && !b->keep) || m->class == GATHER;
         b->buckets[m->bucket].on_demand = m->class == GATHER && m->of_leaf;

@@ -134,8 +134,11 @@ static void what_is_no_sum_is_refused(void **state) {
     kolo_graph_destroy(m.g);
 }
 
-/* Buckets of gradients of a chain of layers with 36 bytes each. */
-static int count_buckets(const kolo_bucket_sizes *sizes, int layers) {
+enum { LAYER = 36 /* bytes */, MOST = 64 };
+
+/* The bytes of each bucket of gradients of a chain of layers; their number. The last bucket has the
+ * loss, too. */
+static int list_buckets(const kolo_bucket_sizes *sizes, int layers, size_t bytes[MOST]) {
     kolo_graph *g;
     ASSERT_OK(kolo_graph_create(NULL, &g));
     kolo_value x = kolo_input(g, "x", KOLO_DTYPE_F32, kolo_shape_2(4, 3));
@@ -154,26 +157,57 @@ static int count_buckets(const kolo_bucket_sizes *sizes, int layers) {
     ASSERT_OK(kolo_graph_propagate(g));
     ASSERT_OK(kolo_pass_lower_comm(g, sizes, SIZE_MAX, false, false));
     int buckets = 0;
-    for (int32_t i = 0; i < g->n_nodes; i++) buckets += g->nodes[i]->op == &kolo_op_post;
+    for (int32_t i = 0; i < g->n_nodes; i++) {
+        const kolo_node *n = g->nodes[i];
+        if (n->op != &kolo_op_post) continue;
+        const int64_t bucket = n->attr[KOLO_COMM_BUCKET].i;
+        assert_in_range(bucket, 0, MOST - 1);
+        bytes[bucket] = 0;
+        for (int k = 0; k < n->n_in; k++) {
+            const kolo_tensor *tensor = &kolo_info(g, n->in[k])->tensor;
+            if (tensor->shape.rank == 2) bytes[bucket] += kolo_tensor_bytes(tensor);
+        }
+        buckets++;
+    }
     kolo_graph_destroy(g);
     return buckets;
 }
 
-/* The last bucket has the loss, too. */
 static void buckets_are_larger_than_the_least_where_there_would_be_too_many(void **state) {
-    static const struct {
-        kolo_bucket_sizes sizes;
-        int layers, least, most;
-    } cases[] = {
-        {{.least = 1}, 12, 12, 13},          {{.least = 1, .most = 4}, 12, 4, 5},
-        {{.least = 1, .most = 5}, 12, 4, 5}, {{.least = 216, .most = 4}, 12, 2, 3},
-        {{.least = 1, .most = 12}, 3, 3, 4},
-    };
-    for (size_t i = 0; i < KOLO_COUNT(cases); i++) {
-        const int n = count_buckets(&cases[i].sizes, cases[i].layers);
-        assert_in_range(n, cases[i].least, cases[i].most);
+    size_t bytes[MOST];
+    assert_in_range(list_buckets(&(kolo_bucket_sizes){.least = 1}, 40, bytes), 40, 41);
+    for (int layers = 1; layers < 300; layers += layers < 10 ? 1 : 41) {
+        const kolo_bucket_sizes sizes = {.least = 1, .most = KOLO_BUCKETS_MOST};
+        const int n = list_buckets(&sizes, layers, bytes);
+        if (n > KOLO_BUCKETS_MOST + 1) fail_msg("%d layers: %d buckets", layers, n);
+        if (layers < 10) assert_in_range(n, layers, layers + 1);
     }
     _Static_assert(KOLO_BUCKETS_MOST + 1 < KOLO_FLIGHT_MAX, "all buckets have priorities");
+}
+
+/* Each has half of what is left, down to a fourth of the least, or a sixteenth of the largest. */
+static void the_last_buckets_are_smaller(void **state) {
+    static const struct {
+        kolo_bucket_sizes sizes;
+        int layers;
+        size_t last[4]; /* in layers; 0: there are fewer */
+    } cases[] = {
+        {{.least = LAYER, .most = KOLO_BUCKETS_MOST}, 100, {5, 3, 1, 1}},
+        {{.least = 16 * LAYER, .most = KOLO_BUCKETS_MOST}, 32, {16, 8, 4, 4}},
+        {{.least = 16 * LAYER, .most = KOLO_BUCKETS_MOST}, 4, {4}},
+        {{.least = 16 * LAYER}, 40, {16, 16, 8}},
+    };
+    for (size_t i = 0; i < KOLO_COUNT(cases); i++) {
+        size_t bytes[MOST];
+        int n = list_buckets(&cases[i].sizes, cases[i].layers, bytes), known = 0;
+        if (bytes[n - 1] == 0) n--; /* the loss */
+        while (known < 4 && cases[i].last[known] > 0) known++;
+        assert_true(n >= known);
+        for (int k = 0; k < known; k++) {
+            const size_t is = bytes[n - known + k] / LAYER;
+            if (is != cases[i].last[k]) fail_msg("case %d: bucket %d has %d", (int)i, k, (int)is);
+        }
+    }
 }
 
 TEST_MAIN(test_lower_comm) {
@@ -183,6 +217,7 @@ TEST_MAIN(test_lower_comm) {
         cmocka_unit_test(what_is_sent_is_summed_in_each_micro_batch),
         cmocka_unit_test(what_is_no_sum_is_refused),
         cmocka_unit_test(buckets_are_larger_than_the_least_where_there_would_be_too_many),
+        cmocka_unit_test(the_last_buckets_are_smaller),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

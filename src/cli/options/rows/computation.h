@@ -10,7 +10,7 @@
      .metavar = "NAME", .commands = CMD_BENCH_SIM, .help = "allreduce algorithm"},
     {.name = "bucket-bytes", .type = KOLO_OPTION_BYTES, .metavar = "BYTES",
      .min = 1, .max = 1LL << 40, .commands = MODEL,
-     .unset = "1M, or what makes 24 buckets where updates are left to the next step",
+     .unset = "1M; where updates are left to the next step, what makes at most 25 buckets, the last ones smaller",
      .help = "minimum size of a gradient bucket"},
     {.name = "buckets", .type = KOLO_OPTION_TEXT, .metavar = "SIZES", .commands = CMD_TRAIN | CMD_BENCH_TRAIN,
      .unset = "all of --bucket-bytes",
