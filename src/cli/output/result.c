@@ -79,6 +79,12 @@ static void describe_batch(const result_about *about, int64_t each, char *text, 
     }
 }
 
+/* The mean idle time of the workers but the slowest one, which another may delay in some steps. */
+static double idle_of_others(const kolo_time_report *times) {
+    const double own = times->by_rank ? times->by_rank[times->slowest].ms[KOLO_TIME_IDLE] : 0;
+    return (times->mean.ms[KOLO_TIME_IDLE] * times->ranks - own) / (times->ranks - 1);
+}
+
 /* "step, mean        1.310 ms: 0.020 input, 0.412 forward, ..." */
 static void add_times(kolo_text *t, const kolo_time_report *times) {
     const double *ms = times->mean.ms, exposed = ms[KOLO_TIME_EXPOSED];
@@ -91,7 +97,7 @@ static void add_times(kolo_text *t, const kolo_time_report *times) {
     kolo_text_add(t, "%.3f update, %.3f other\n", ms[KOLO_TIME_UPDATE], ms[KOLO_TIME_OTHER]);
     if (times->ranks == 1) return;
     double hidden = communication > exposed ? 1 - exposed / communication : 0;
-    double idle = ms[KOLO_TIME_IDLE] * times->ranks / (times->ranks - 1);
+    const double idle = idle_of_others(times);
     add_row(t, "communication", "%.3f ms in flight per step, %.0f %% behind computation",
             communication, 100 * hidden);
     add_row(t, "slowest worker", "rank %d: the others wait %.3f ms per step for it (%.0f %%)",

@@ -43,6 +43,30 @@ static void a_benchmark_checks_its_losses(void **state) {
     }
 }
 
+/* In each step another worker may be the slowest, so that the one named waits, too. */
+static void the_wait_for_the_slowest_worker_is_that_of_the_others(void **state) {
+    static const char row[] = "\nslowest worker    rank ";
+    int rank = -1;
+    double wait = -1, idle = 0;
+    assert_int_equal(test_run("bench train --model mlp --batch 4 --steps 12 --threads 1 "
+                              "--workers 3 --json -"),
+                     0);
+    json_t *result = test_json("out"), *rows = json_object_get(result, "ms_per_step_by_rank");
+    char *table = test_contents("err"), *at = strstr(table, row);
+    assert_non_null(at);
+    assert_int_equal(
+        sscanf(at + sizeof row - 1, "%d: the others wait %lf ms per step for it", &rank, &wait), 2);
+    assert_int_equal(rank, test_json_int(result, "slowest_rank"));
+    assert_int_equal(json_array_size(rows), 3);
+    for (int r = 0; r < 3; r++) {
+        const json_t *ms = json_object_get(json_array_get(rows, (size_t)r), "idle");
+        if (r != rank) idle += json_number_value(ms) / 2;
+    }
+    if (fabs(wait - idle) > 0.001) fail_msg("%g ms, and the others idle for %g", wait, idle);
+    kolo_free(table);
+    json_decref(result);
+}
+
 /* How often a waiting thread looks before it sleeps, as OpenMP prints it when it is loaded, at
  * last; -1 in builds without. */
 static long spins_of_command(void) {
@@ -386,6 +410,7 @@ TEST_MAIN(test_command_bench) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(memory_is_stated_by_worker),
         cmocka_unit_test(a_benchmark_checks_its_losses),
+        cmocka_unit_test(the_wait_for_the_slowest_worker_is_that_of_the_others),
         cmocka_unit_test(stages_of_loaders_are_measured),
         cmocka_unit_test(waiting_threads_sleep),
         cmocka_unit_test(measured_times_are_stored),
