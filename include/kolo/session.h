@@ -226,9 +226,8 @@ KOLO_API kolo_status kolo_fit(kolo_session *session, const kolo_dataset *train,
 
 /* The metrics of a batch of any number of samples of this rank, with dropout off and the running
  * statistics of batch normalization. Not collective, except with `zero` 3 or a mesh of other axes
- * than dp, where a rank has a part of the parameters: each then passes its share of the samples of
- * all, at least one, as for a step without `reproducible`. ARG: as for a step; a batch without
- * samples. */
+ * than dp, where a rank has a part of the parameters. ARG: as for a step, but for the shares; a
+ * batch without samples. */
 KOLO_API kolo_status kolo_session_evaluate(kolo_session *session, const kolo_batch *batch,
                                            kolo_metrics *metrics);
 

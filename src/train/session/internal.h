@@ -2,6 +2,7 @@
 /* A session, as the files of this folder that implement it see it. */
 
 #include "base/integer.h"
+#include "base/rng.h"
 #include "data/normalize.h"
 #include "data/sampler.h"
 #include "plan/rounds.h"
@@ -14,7 +15,7 @@
 typedef enum kolo_purpose {
     FINISH,   /* a step, or its last micro-batch: global samples are the key */
     ADD,      /* an earlier micro-batch of another size than the last: global samples */
-    EVALUATE, /* local samples; where ranks evaluate together, global samples */
+    EVALUATE, /* local samples; where ranks evaluate together, a hash of those of all places */
     PREDICT,  /* the same, with outputs of which the ranks of a mesh have slices */
 } kolo_purpose;
 
@@ -131,7 +132,7 @@ uint32_t kolo_session_evaluated(const kolo_session *s);
 kolo_purpose kolo_session_predicts(const kolo_session *s);
 /* Runs that plan for a checked batch; s->evaluated then has its outputs, on a mesh what this rank
  * has of them. */
-kolo_status kolo_session_forward(kolo_session *s, const kolo_batch *batch);
+kolo_status kolo_session_forward(kolo_session *s, const kolo_batch *batch, int64_t key);
 /* An error in what the ranks of a mesh compute together: its groups get it. Returns `status`. */
 kolo_status kolo_session_end(kolo_session *s, kolo_status status);
 
@@ -239,11 +240,29 @@ void kolo_session_destroy_plans(kolo_session *s);
 kolo_status kolo_session_refuse_together(void *session, kolo_status status);
 
 /* session.c */
-/* Compiles the plan of a forward pass, if it is missing. Collective where ranks evaluate together:
- * all then fail with the same status, and go on after an error of the graph. The errors of
- * kolo_plan_compile. */
-kolo_status kolo_session_compile_forward(kolo_session *s, kolo_purpose use,
-                                         const kolo_batch *batch);
+/* Compiles the plan of a forward pass of `samples` of this rank, if it is missing. Collective where
+ * ranks evaluate together: all then fail with the same status, and go on after an error of the
+ * graph. The errors of kolo_plan_compile. */
+kolo_status kolo_session_compile_forward(kolo_session *s, kolo_purpose use, int64_t key,
+                                         int64_t samples);
+
+/* data_split.c */
+/* The key of the plan that evaluates a batch of `global` samples of a data set, of which this rank
+ * has `samples`. */
+int64_t kolo_session_data_key(const kolo_session *s, int64_t global, int64_t samples);
+/* This rank's samples of a batch of a data set. */
+int64_t kolo_session_data_share(const kolo_session *s, int64_t global);
+/* Where ranks evaluate together, a plan is found by the samples of every place on dp: adds those of
+ * the next place to the key. It begins as 0. */
+static inline int64_t add_place(int64_t key, int64_t samples) {
+    const int64_t both[] = {key, samples};
+    return (int64_t)kolo_hash_bytes(both, sizeof both);
+}
+
+/* forward.c */
+/* kolo_session_evaluate_batch with a batch of any split. */
+kolo_status kolo_session_evaluate_split(kolo_session *s, const kolo_batch *batch, int64_t key,
+                                        kolo_sums *sums);
 
 /* buckets.c */
 /* After a step: adds its times. */

@@ -134,34 +134,52 @@ static bool has_failed(const kolo_session *s, int64_t *samples) {
 }
 
 /* All ranks have the same numbers, so all fail alike. */
-static kolo_status check_given(const kolo_session *s, int64_t samples, int rank,
-                               const kolo_share *share) {
-    const kolo_given_batch *given = &s->given[rank];
+static kolo_status check_share(const kolo_session *s, int64_t samples, int rank) {
+    const int64_t given = s->given[rank].count;
+    const int64_t share = kolo_own_batch_share(s, samples, place_of(s, rank)).count;
+    if (given == share) return KOLO_OK;
+    return KOLO_FAIL(KOLO_ERR_ARG,
+                     "rank %d gave %" PRId64 " of the %" PRId64
+                     " samples of a step, its share is %" PRId64 " (kolo_session_share)",
+                     rank, given, samples, share);
+}
+
+static kolo_status check_same(const kolo_session *s, int rank) {
     const int first = first_with(s, rank);
+    const kolo_given_batch *given = &s->given[rank], *same = &s->given[first];
     char mesh[KOLO_MESH_TEXT];
-    if (given->count != share->count) {
-        return KOLO_FAIL(KOLO_ERR_ARG,
-                         "rank %d gave %" PRId64 " of the %" PRId64
-                         " samples of a step, its share is %" PRId64 " (kolo_session_share)",
-                         rank, given->count, samples, share->count);
-    }
-    if (given->hash == s->given[first].hash) return KOLO_OK;
+    if (given->count == same->count && given->hash == same->hash) return KOLO_OK;
     return KOLO_FAIL(KOLO_ERR_ARG,
                      "rank %d gave other samples than rank %d: on the mesh %s both are at place %d "
                      "of dp, whose ranks pass the same batch",
                      rank, first, kolo_mesh_text(&s->opts.plan.mesh, mesh), place_of(s, rank));
 }
 
-static kolo_status complete(const kolo_session *s, const kolo_batch *batch, int64_t samples,
-                            kolo_share (*share_of)(const kolo_session *, int64_t, int),
-                            kolo_batch *whole) {
+static kolo_status complete_step(const kolo_session *s, const kolo_batch *batch, int64_t samples,
+                                 kolo_batch *whole) {
     for (int rank = 0; rank < ranks_of(s); rank++) {
-        const kolo_share share = share_of(s, samples, place_of(s, rank));
-        KOLO_TRY(check_given(s, samples, rank, &share));
+        KOLO_TRY(check_share(s, samples, rank));
+        KOLO_TRY(check_same(s, rank));
     }
     *whole = *batch;
     whole->global_count = samples;
-    whole->first = share_of(s, samples, data_rank(s)).first;
+    whole->first = kolo_own_batch_share(s, samples, data_rank(s)).first;
+    return KOLO_OK;
+}
+
+static kolo_status complete_evaluation(const kolo_session *s, const kolo_batch *batch,
+                                       int64_t samples, kolo_batch *whole, int64_t *key) {
+    int64_t first = 0, split = 0;
+    for (int rank = 0; rank < ranks_of(s); rank++) KOLO_TRY(check_same(s, rank));
+    for (int rank = 0; rank < ranks_of(s); rank++) {
+        if (first_with(s, rank) != rank) continue;
+        split = add_place(split, s->given[rank].count);
+        if (place_of(s, rank) < data_rank(s)) first += s->given[rank].count;
+    }
+    *whole = *batch;
+    whole->global_count = samples;
+    whole->first = first;
+    *key = split;
     return KOLO_OK;
 }
 
@@ -200,11 +218,11 @@ kolo_status kolo_own_batch_complete(kolo_session *s, const kolo_batch *batch, ko
     KOLO_TRY(exchange(s, status, batch));
     if (has_failed(s, &samples) || !batch) return kolo_agree(s->comm, status);
     KOLO_TRY(check_step(s, samples));
-    return complete(s, batch, samples, kolo_own_batch_share, whole);
+    return complete_step(s, batch, samples, whole);
 }
 
 kolo_status kolo_own_batch_complete_evaluation(kolo_session *s, const kolo_batch *batch,
-                                               uint32_t inputs, kolo_batch *whole) {
+                                               uint32_t inputs, kolo_batch *whole, int64_t *key) {
     int64_t samples;
     kolo_status status = check(s, batch, inputs);
     if (status == KOLO_OK) status = check_labels(s, batch);
@@ -212,11 +230,13 @@ kolo_status kolo_own_batch_complete_evaluation(kolo_session *s, const kolo_batch
         status = KOLO_FAIL(KOLO_ERR_ARG, "a batch without samples");
     }
     if (!evaluates_together(s)) {
-        if (status == KOLO_OK) *whole = *batch;
-        return status;
+        KOLO_TRY(status);
+        *whole = *batch;
+        *key = batch->count;
+        return KOLO_OK;
     }
     KOLO_TRY(kolo_session_check_together(s));
     KOLO_TRY(exchange(s, status, batch));
     if (has_failed(s, &samples) || !batch) return kolo_agree(s->comm, status);
-    return complete(s, batch, samples, equal_share, whole);
+    return complete_evaluation(s, batch, samples, whole, key);
 }

@@ -16,7 +16,7 @@ kolo_share kolo_own_batch_share(const kolo_session *s, int64_t samples, int plac
  * ranks exchange their numbers of samples and compare what must be the same. Collective. An error
  * on one rank fails on all. */
 kolo_status kolo_own_batch_complete(kolo_session *s, const kolo_batch *batch, kolo_batch *whole);
-/* The same of a batch for evaluation, which needs the given inputs, a bit each, and has samples.
- * Collective where ranks evaluate together. */
+/* The same of a batch for evaluation, which needs the given inputs, a bit each, and has any number
+ * of samples but 0; `key` is that of its plan. Collective where ranks evaluate together. */
 kolo_status kolo_own_batch_complete_evaluation(kolo_session *s, const kolo_batch *batch,
-                                               uint32_t inputs, kolo_batch *whole);
+                                               uint32_t inputs, kolo_batch *whole, int64_t *key);

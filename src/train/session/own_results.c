@@ -35,25 +35,27 @@ static kolo_status reduce_tensors(const kolo_session *s, kolo_metrics *metrics) 
 }
 
 /* Before a forward pass of this purpose. */
-static kolo_status prepare(kolo_session *s, kolo_purpose use, const kolo_batch *batch) {
+static kolo_status prepare(kolo_session *s, kolo_purpose use, int64_t key, int64_t samples) {
     KOLO_TRY(kolo_session_end(s, complete_step(s)));
-    return kolo_session_compile_forward(s, use, batch);
+    return kolo_session_compile_forward(s, use, key, samples);
 }
 
-static kolo_status evaluate(kolo_session *s, const kolo_batch *batch, kolo_metrics *metrics) {
+static kolo_status evaluate(kolo_session *s, const kolo_batch *batch, int64_t key,
+                            kolo_metrics *metrics) {
     kolo_sums sums;
-    KOLO_TRY(kolo_session_evaluate_batch(s, batch, &sums));
+    KOLO_TRY(kolo_session_evaluate_split(s, batch, key, &sums));
     *metrics = kolo_sums_metrics(&sums, kolo_session_has_tokens(s));
     return reduce_tensors(s, metrics);
 }
 
 kolo_status kolo_session_evaluate(kolo_session *s, const kolo_batch *batch, kolo_metrics *metrics) {
     kolo_batch whole;
+    int64_t key;
     KOLO_TRY(check_session(s));
     if (!metrics) return KOLO_FAIL(KOLO_ERR_ARG, "no place for the metrics of an evaluation");
-    KOLO_TRY(kolo_own_batch_complete_evaluation(s, batch, UINT32_MAX, &whole));
-    KOLO_TRY(prepare(s, EVALUATE, &whole));
-    return kolo_session_end(s, evaluate(s, &whole, metrics));
+    KOLO_TRY(kolo_own_batch_complete_evaluation(s, batch, UINT32_MAX, &whole, &key));
+    KOLO_TRY(prepare(s, EVALUATE, key, whole.count));
+    return kolo_session_end(s, evaluate(s, &whole, key, metrics));
 }
 
 static kolo_status fail_output(const kolo_session *s, const char *output) {
@@ -168,14 +170,15 @@ kolo_status kolo_session_predict(kolo_session *s, const kolo_batch *batch, const
                                  void *data, size_t bytes, kolo_shape *shape) {
     const prediction p = {output, data, bytes, shape};
     kolo_batch whole;
+    int64_t key;
     KOLO_TRY(check_session(s));
     int i = 0;
     while (i < s->n_needs && output && strcmp(s->needs[i].output, output) != 0) i++;
     const bool found = output && i < s->n_needs;
     KOLO_TRY(agree_on_output(s, &p, found ? KOLO_OK : fail_output(s, output)));
-    KOLO_TRY(kolo_own_batch_complete_evaluation(s, batch, s->needs[i].inputs, &whole));
-    KOLO_TRY(prepare(s, kolo_session_predicts(s), &whole));
-    KOLO_TRY(kolo_session_end(s, kolo_session_forward(s, &whole)));
+    KOLO_TRY(kolo_own_batch_complete_evaluation(s, batch, s->needs[i].inputs, &whole, &key));
+    KOLO_TRY(prepare(s, kolo_session_predicts(s), key, whole.count));
+    KOLO_TRY(kolo_session_end(s, kolo_session_forward(s, &whole, key)));
     if (!s->groups) return take_own(s, &p);
     const kolo_status status = take_from_mesh(s, &p); /* all ranks agree on ARG */
     return status == KOLO_ERR_ARG ? status : kolo_session_end(s, status);

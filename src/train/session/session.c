@@ -53,7 +53,7 @@ static kolo_status compile_first(kolo_session *s) {
     if (s->opts.evaluate_only) {
         const int64_t all = batch * data_ranks(s);
         KOLO_TRY(kolo_session_cut_stages(s, all));
-        return kolo_session_get_plan(s, EVALUATE, evaluates_together(s) ? all : batch, batch,
+        return kolo_session_get_plan(s, EVALUATE, kolo_session_data_key(s, all, batch), batch,
                                      &unused);
     }
     if (s->opts.shards > 0) return compile_shards(s);
@@ -128,28 +128,18 @@ kolo_status kolo_session_compile_step(kolo_session *s, int64_t global) {
     return KOLO_OK;
 }
 
-kolo_status kolo_session_compile_forward(kolo_session *s, kolo_purpose use,
-                                         const kolo_batch *batch) {
+kolo_status kolo_session_compile_forward(kolo_session *s, kolo_purpose use, int64_t key,
+                                         int64_t samples) {
     const cached *unused;
-    const bool together = evaluates_together(s);
-    const int64_t key = together ? batch->global_count : batch->count;
     if (kolo_session_find_plan(s, use, key)) return KOLO_OK;
-    const kolo_status status = kolo_session_get_plan(s, use, key, batch->count, &unused);
-    return together ? agree_on_plans(s, status) : status;
-}
-
-/* This rank's samples of a batch of a data set: with logical shards all batches but the last are
- * full, on any number of ranks (inference/evaluate.c). */
-static int64_t evaluation_share(const kolo_session *s, int64_t global) {
-    const int places = data_ranks(s), place = data_rank(s);
-    const kolo_sampler_opts full = {.samples = global, .global_batch = s->opts.batch * places};
-    if (s->opts.shards == 0) return kolo_part_count(global, places, place);
-    return kolo_sampler_shards(&full, 0, places, place, place + 1).count;
+    const kolo_status status = kolo_session_get_plan(s, use, key, samples, &unused);
+    return evaluates_together(s) ? agree_on_plans(s, status) : status;
 }
 
 kolo_status kolo_session_compile_evaluation(kolo_session *s, int64_t global) {
-    const kolo_batch batch = {.count = evaluation_share(s, global), .global_count = global};
-    return kolo_session_compile_forward(s, EVALUATE, &batch);
+    const int64_t samples = kolo_session_data_share(s, global);
+    return kolo_session_compile_forward(s, EVALUATE, kolo_session_data_key(s, global, samples),
+                                        samples);
 }
 
 /* Where ranks train on their own, the plans that combine what they have learned. */
