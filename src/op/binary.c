@@ -2,6 +2,7 @@
 #include "graph/ops/binary.h"
 
 #include "base/integer.h"
+#include "graph/ops/compare.h"
 #include "graph/ops/ops.h"
 #include "graph/ops/rules.h"
 #include "kernel/ref/ref.h"
@@ -212,6 +213,13 @@ kolo_value kolo_minimum(kolo_graph *g, kolo_value a, kolo_value b) {
 }
 kolo_value kolo_maximum(kolo_graph *g, kolo_value a, kolo_value b) {
     return apply(g, &kolo_op_maximum, NULL, a, b);
+}
+
+kolo_value kolo_less(kolo_graph *g, kolo_value a, kolo_value b) {
+    return apply(g, &kolo_op_less, NULL, a, b);
+}
+kolo_value kolo_equal(kolo_graph *g, kolo_value a, kolo_value b) {
+    return apply(g, &kolo_op_equal, NULL, a, b);
 }
 
 /* ---- reference ---- */
