@@ -164,26 +164,29 @@ class Bicubic(nn.Module):
         return functional.interpolate(x, (2, 2), mode="bilinear", antialias=True).flatten(1)
 
 
-def write_data(path, x):
-    """The input and ONNX Runtime's output, beside the model."""
+def write_data(path, *inputs):
+    """The inputs and ONNX Runtime's outputs, beside the model."""
     folder = os.path.join(os.path.dirname(path), "test_data_set_0")
     os.makedirs(folder, exist_ok=True)
     session = onnxruntime.InferenceSession(path)
-    first, out = session.get_inputs()[0].name, session.get_outputs()[0].name
-    y = session.run(None, {first: x})[0]
-    for what, array, of in (("input", x, first), ("output", np.asarray(y), out)):
-        with open(os.path.join(folder, f"{what}_0.pb"), "wb") as file:
-            file.write(numpy_helper.from_array(array, of).SerializeToString())
+    names = [x.name for x in session.get_inputs()]
+    outputs = session.run(None, dict(zip(names, inputs)))
+    for what, arrays, of in (("input", inputs, names), ("output", outputs, [y.name for y in session.get_outputs()])):
+        for k, (array, name) in enumerate(zip(arrays, of)):
+            with open(os.path.join(folder, f"{what}_{k}.pb"), "wb") as file:
+                file.write(numpy_helper.from_array(np.asarray(array), name).SerializeToString())
 
 
-def write_graph(path, nodes, constants, shapes, opset):
-    """Writes nodes from x to y, and constants, which Constant nodes hold."""
+def write_graph(path, nodes, constants, shapes, opset, labels=None):
+    """Writes nodes from x, and labels of a shape, to y, and constants, which Constant nodes hold."""
     os.makedirs(os.path.dirname(path), exist_ok=True)
     info = [helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name, shape in zip("xy", shapes)]
+    if labels:
+        info.insert(1, helper.make_tensor_value_info("labels", TensorProto.INT64, labels))
     for name, array in constants.items():
         value = numpy_helper.from_array(np.array(array), name)
         nodes = [helper.make_node("Constant", [], [name], value=value), *nodes]
-    graph = helper.make_graph(nodes, "graph", info[:1], info[1:])
+    graph = helper.make_graph(nodes, "graph", info[:-1], info[-1:])
     version = 4 if opset < 10 else 8
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=version)
     with open(path, "wb") as file:
@@ -256,6 +259,73 @@ def write_scores(folder):
     write_data(path, np.float32(random.randn(1, 4, 16)))
 
 
+def write_selected(folder):
+    """Places of maxima, the largest elements, elements by index, sums and products up to each."""
+    path, random = os.path.join(folder, "model.onnx"), np.random.RandomState(4)
+    node = helper.make_node
+    constants = {"two": np.int64([2]), "last": np.int64(2), "axis": np.int64([2]), "size": np.int64([3, 7]),
+                 "at": np.int64([[[0, 3, -1], [1, 1, 5], [2, 4, 0], [5, 3, 3]]]),
+                 "tuples": np.int64([[[0, 1, 2], [0, 3, 5], [0, 0, 0], [0, 2, -1]]]),
+                 "more": np.float32(random.randn(1, 4, 3)), "kept": np.array([1, 0, 0, 1, 1], bool),
+                 "cosines": np.float32(random.randn(5, 2)), "sines": np.float32(random.randn(5, 2)),
+                 "places": np.int64([[4, 0, 2, 2]]), "four": np.int64([1, 4, 1]),
+                 "inner": np.int64([1, 2]), "matrix": np.float32(random.randn(6, 6))}
+    nodes = [node("ArgMax", ["x"], ["i"], axis=2), node("Cast", ["i"], ["a"], to=TensorProto.FLOAT),
+             node("ArgMin", ["x"], ["j"], axis=2, keepdims=0), node("Unsqueeze", ["j", "axis"], ["k"]),
+             node("Cast", ["k"], ["b"], to=TensorProto.FLOAT),
+             node("Hardmax", ["x"], ["c"]), node("TopK", ["x", "two"], ["d", "l"], largest=0),
+             node("Cast", ["l"], ["e"], to=TensorProto.FLOAT), node("GatherElements", ["x", "at"], ["f"], axis=2),
+             node("ScatterElements", ["x", "at", "more"], ["g"], axis=2, reduction="add"),
+             node("GatherND", ["x", "tuples"], ["m"]), node("Reshape", ["m", "four"], ["h"]),
+             node("CumSum", ["x", "last"], ["n"], exclusive=1), node("CumSum", ["x", "last"], ["o"], reverse=1),
+             node("ReduceProd", ["x", "axis"], ["p"]), node("LpPool", ["x"], ["q"], kernel_shape=[2], p=3, pads=[1, 0]),
+             node("Compress", ["x", "kept"], ["r"], axis=2), node("CenterCropPad", ["x", "size"], ["v"], axes=[1, 2]),
+             node("Compress", ["v", "kept"], ["s"], axis=2), node("ReduceProd", ["s", "inner"], ["t"]),
+             node("Mul", ["x", "t"], ["u"]),
+             node("RotaryEmbedding", ["x", "cosines", "sines", "places"], ["w"], num_heads=1, interleaved=1,
+                  rotary_embedding_dim=4),
+             node("Einsum", ["x", "matrix"], ["z"], equation="...i,ji->...j"),
+             node("Concat", list("abcdefghnopqruwz"), ["y"], axis=2)]
+    write_graph(path, nodes, constants, [(1, 4, 6), (1, 4, 62)], 23)
+    write_data(path, np.float32(random.randn(1, 4, 6)))
+
+
+def write_lengths(folder):
+    """Recurrent layers over sequences of different lengths."""
+    path, random = os.path.join(folder, "model.onnx"), np.random.RandomState(6)
+    node, nodes, hidden, parts = helper.make_node, [], 3, []
+    constants = {"flat": np.int64([0, -1])}
+    nodes = [node("Transpose", ["x"], ["steps"], perm=[1, 0, 2]), node("Cast", ["labels"], ["lengths"], to=TensorProto.INT32)]
+    for name, gates, directions, attributes in (("LSTM", 4, 2, {"direction": "bidirectional"}),
+                                                ("GRU", 3, 1, {"linear_before_reset": 1}), ("RNN", 1, 1, {"direction": "reverse"})):
+        for of, shape in (("W", (gates * hidden, 2)), ("R", (gates * hidden, hidden)), ("B", (2 * gates * hidden,))):
+            constants[name + of] = np.float32(random.randn(directions, *shape) / 2)
+        outputs = [name + of for of in ("y", "h", "c")[:3 if name == "LSTM" else 2]]
+        nodes.append(node(name, ["steps", *(name + of for of in "WRB"), "lengths"], outputs, hidden_size=hidden, **attributes))
+        for output in outputs:  # [T,D,N,H] and [D,N,H]
+            order = [2, 0, 1, 3] if output.endswith("y") else [1, 0, 2]
+            nodes += [node("Transpose", [output], [output + "t"], perm=order),
+                      node("Reshape", [output + "t", "flat"], [output + "r"])]
+            parts.append(output + "r")
+    nodes.append(node("Concat", parts, ["y"], axis=1))
+    write_graph(path, nodes, constants, [(4, 5, 2), (4, 5 * 4 * hidden + 6 * hidden)], 14, (4,))
+    write_data(path, np.float32(random.randn(4, 5, 2)), np.int64([5, 2, 1, 4]))
+
+
+def write_losses(folder):
+    """Losses of labels, some of which are ignored."""
+    path, random = os.path.join(folder, "model.onnx"), np.random.RandomState(5)
+    node = helper.make_node
+    nodes = [node("SoftmaxCrossEntropyLoss", ["x", "labels"], ["a", "p"], ignore_index=4),
+             node("NegativeLogLikelihoodLoss", ["p", "labels", "weights"], ["b"], reduction="none", ignore_index=-7),
+             node("SoftmaxCrossEntropyLoss", ["x", "labels", "weights"], ["c"], reduction="sum"),
+             node("SoftmaxCrossEntropyLoss", ["x", "labels", "weights"], ["d"], ignore_index=2),
+             node("Add", ["a", "b"], ["e"]), node("Add", ["c", "d"], ["f"]), node("Mul", ["e", "f"], ["y"])]
+    constants = {"weights": np.float32([0.5, 1, 2, 0.25, 3])}
+    write_graph(path, nodes, constants, [(3, 5, 2), (3, 2)], 13, (3, 2))
+    write_data(path, np.float32(random.randn(3, 5, 2)), np.int64([[1, 4], [3, 0], [2, 2]]))
+
+
 def main():
     torch.manual_seed(1)
     image = torch.randn(1, 1, 8, 8)
@@ -302,6 +372,9 @@ def main():
     write_constants(os.path.join(sys.argv[1], "constants"))
     write_cells(os.path.join(sys.argv[1], "cells"))
     write_scores(os.path.join(sys.argv[1], "scores"))
+    write_selected(os.path.join(sys.argv[1], "selected"))
+    write_lengths(os.path.join(sys.argv[1], "lengths"))
+    write_losses(os.path.join(sys.argv[1], "losses"))
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 /* The operator Attention, of opset 23 on: scaled dot products of q, k and v, which are [N,H,T,D],
  * or [N,T,H D] with the numbers of heads as attributes. Keys and values of earlier calls (past)
  * come before those of this one. The op of the graph computes it, or matrix products and softmax do
- * where scores are an output, limited (softcap), or where a query may see no key. */
+ * where scores are an output or limited (softcap). A query that sees no key gives zeros. */
 #include "onnx/import/ops.h"
 
 #include <inttypes.h>
@@ -24,6 +24,7 @@ typedef struct attention {
     int64_t past;        /* keys of earlier calls */
     bool causal;         /* the op sees to it */
     bool limits;         /* which keys a query sees depends on both */
+    bool may_hide;       /* a query may see no key */
     int64_t left, right; /* keys before and after a query that it sees; -1: all */
     double scale, cap;   /* cap 0: none */
     kolo_value bias;     /* none: KOLO_NONE */
@@ -162,6 +163,13 @@ static kolo_status add_limits(onnx_call *c, attention *a, bool causal) {
 
 /* ---- the op of the graph ---- */
 
+/* 0 for queries that see no key, else 1: softmax gives these equal weights. */
+static kolo_value sees_any(onnx_call *c, kolo_value bias) {
+    const int last = kolo_value_shape(c->g, bias).rank - 1;
+    const kolo_value most = kolo_reduce_max(c->g, bias, &last, 1, true);
+    return kolo_clamp(c->g, kolo_add_number(c->g, kolo_scale(c->g, most, -10 / lowest), 5), 0, 1);
+}
+
 static kolo_status by_op(onnx_call *c, const attention *a, kolo_value *y) {
     const bool biased = kolo_value_ok(a->bias);
     const kolo_cross_attention_opts o = {.heads = a->q.heads,
@@ -171,6 +179,10 @@ static kolo_status by_op(onnx_call *c, const attention *a, kolo_value *y) {
                                          .bias = biased ? a->bias : (kolo_value){0},
                                          .use_bias = biased};
     *y = kolo_cross_attention(c->g, a->q.x, a->k.x, a->v.x, &o);
+    KOLO_TRY(kolo_graph_check(c->g));
+    if (!a->may_hide) return KOLO_OK;
+    const part heads = {.x = *y, .heads = a->q.heads};
+    *y = by_token(c, kolo_mul(c->g, by_head(c, &heads), sees_any(c, a->bias)));
     return kolo_graph_check(c->g);
 }
 
@@ -187,13 +199,6 @@ static kolo_status stacked(onnx_call *c, const part *p, int64_t heads, kolo_valu
     if (copies > 1) KOLO_TRY(onnx_expand(c, onnx_as(c, by, one), &all, &by));
     *x = onnx_as(c, by, kolo_shape_3(s.dim[0] * heads, s.dim[2], s.dim[3]));
     return kolo_graph_check(c->g);
-}
-
-/* 0 for queries that see no key, else 1: softmax gives these equal weights. */
-static kolo_value sees_any(onnx_call *c, kolo_value bias) {
-    const int last = kolo_value_shape(c->g, bias).rank - 1;
-    const kolo_value most = kolo_reduce_max(c->g, bias, &last, 1, true);
-    return kolo_clamp(c->g, kolo_add_number(c->g, kolo_scale(c->g, most, -10 / lowest), 5), 0, 1);
 }
 
 static kolo_status set_scores(onnx_call *c, int64_t mode, kolo_value scores) {
@@ -226,6 +231,22 @@ static kolo_status by_products(onnx_call *c, const attention *a, kolo_value *y) 
     return kolo_graph_check(c->g);
 }
 
+/* Whether a mask may hide all keys of a query: one of booleans that the samples decide, or a
+ * constant that does. */
+static bool hides_rows(const onnx_item *mask) {
+    const host_tensor *t = &mask->tensor;
+    if (!mask->constant) return mask->boolean;
+    const int64_t keys = t->shape.rank > 0 ? t->shape.dim[t->shape.rank - 1] : 1;
+    for (int64_t row = 0; row < t->count; row += keys) {
+        bool any = false;
+        for (int64_t k = row; k < row + keys; k++) {
+            any |= t->integer ? t->i[k] != 0 : (double)t->f[k] > lowest / 2;
+        }
+        if (!any) return true;
+    }
+    return false;
+}
+
 kolo_status onnx_map_attention(onnx_call *c) {
     attention a = {.bias = KOLO_NONE,
                    .cap = onnx_float(c, "softcap", 0),
@@ -237,11 +258,12 @@ kolo_status onnx_map_attention(onnx_call *c) {
     a.scale = onnx_float(c, "scale", 0);
     if (a.scale == 0) a.scale = 1 / sqrt((double)width_of(c, &a.q));
     const bool products = a.cap > 0 || is_wanted(c, SCORES) || onnx_has(c, LENGTHS);
-    a.causal = causal && !products && a.q.tokens + a.past == a.k.tokens;
+    const bool hides = onnx_has(c, MASK) && hides_rows(c->in[MASK]);
+    a.causal = causal && !products && !hides && a.q.tokens + a.past == a.k.tokens;
     if (onnx_has(c, MASK)) KOLO_TRY(read_mask(c, &a));
     KOLO_TRY(add_limits(c, &a, causal && !a.causal));
-    KOLO_TRY(products || (a.limits && onnx_has(c, MASK)) ? by_products(c, &a, &y)
-                                                         : by_op(c, &a, &y));
+    a.may_hide = hides || (a.limits && onnx_has(c, MASK));
+    KOLO_TRY(products ? by_products(c, &a, &y) : by_op(c, &a, &y));
     if (!a.q.by_head) return onnx_set(c, Y, y);
     part out = {.x = y, .heads = a.q.heads};
     return onnx_set(c, Y, by_head(c, &out));

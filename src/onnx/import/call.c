@@ -151,6 +151,17 @@ kolo_status onnx_ints(const onnx_call *c, const char *name, int64_t *out, int mo
 
 /* ---- inputs ---- */
 
+bool onnx_is_integer(const onnx_call *c, int i) {
+    const onnx_item *item = c->in[i];
+    return item->constant ? item->tensor.integer
+                          : item->boolean || kolo_value_dtype(c->g, item->value) == KOLO_DTYPE_I32;
+}
+
+bool onnx_is_boolean(const onnx_call *c, int i) {
+    const onnx_item *item = c->in[i];
+    return item->constant ? item->tensor.boolean : item->boolean;
+}
+
 kolo_shape onnx_shape(const onnx_call *c, int i) {
     const onnx_item *item = c->in[i];
     return item->constant ? item->tensor.shape : kolo_value_shape(c->g, item->value);
@@ -284,11 +295,22 @@ kolo_status onnx_set_rows(onnx_call *c, kolo_value rows) {
     return KOLO_OK;
 }
 
+/* The item of output i; NULL: the file does not name it. */
+static onnx_item *item_of(const onnx_call *c, int i) {
+    return i < c->n_out ? onnx_find_item(c->m, onnx_text(c->node->output[i])) : NULL;
+}
+
 kolo_status onnx_set_boolean(onnx_call *c, int i, kolo_value v) {
     KOLO_TRY(onnx_set(c, i, v));
-    if (i < c->n_out && onnx_find_item(c->m, c->node->output[i])) {
-        onnx_find_item(c->m, c->node->output[i])->boolean = true;
-    }
+    onnx_item *item = item_of(c, i);
+    if (item) item->boolean = true;
+    return KOLO_OK;
+}
+
+kolo_status onnx_set_whole(onnx_call *c, int i, kolo_value v) {
+    KOLO_TRY(onnx_set(c, i, v));
+    onnx_item *item = item_of(c, i);
+    if (item) item->whole = true;
     return KOLO_OK;
 }
 

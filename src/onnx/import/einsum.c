@@ -1,5 +1,6 @@
-/* Einsum of one or two inputs. Letters of an input alone that the result lacks are summed first.
- * The others of two inputs are of four kinds, and the inputs become
+/* Einsum of one or two inputs. Letters of an input alone that the result lacks are summed first; an
+ * ellipsis stands for letters of its own. The others of two inputs are of four kinds, and the
+ * inputs become
  *
  *     a [both and the result, a and the result, both alone]      b [..., b and the result, ...]
  *
@@ -16,18 +17,34 @@ typedef struct equation {
 
 static bool has(const char *letters, char letter) { return strchr(letters, letter) != NULL; }
 
-/* Adds a letter; false: it is none, occurs before, or is one too many. */
+/* The dimensions of an ellipsis, of which shorter ones have the last. */
+static const char hidden[] = "012345";
+_Static_assert(sizeof hidden == KOLO_MAX_RANK + 1, "a letter for each");
+
+static bool is_letter(char letter) {
+    return (letter >= 'a' && letter <= 'z') || (letter >= 'A' && letter <= 'Z');
+}
+
+/* Adds a letter; false: it occurs before, or is one too many. */
 static bool add(char *letters, char letter) {
     const size_t n = strlen(letters);
-    const bool is_letter = (letter >= 'a' && letter <= 'z') || (letter >= 'A' && letter <= 'Z');
-    if (!is_letter || n == KOLO_MAX_RANK || has(letters, letter)) return false;
+    if (n == KOLO_MAX_RANK || has(letters, letter)) return false;
     letters[n] = letter;
     letters[n + 1] = '\0';
     return true;
 }
 
+/* Adds the dimensions of the ellipses of both inputs. */
+static bool add_hidden(equation *e) {
+    for (const char *at = hidden; *at; at++) {
+        if ((has(e->in[0], *at) || has(e->in[1], *at)) && !add(e->out, *at)) return false;
+    }
+    return true;
+}
+
 /* Without an arrow the result has the letters that occur once, in the order of the alphabet. */
 static bool add_implicit(equation *e) {
+    if (!add_hidden(e)) return false;
     for (int letter = 'A'; letter <= 'z'; letter++) {
         const bool first = has(e->in[0], (char)letter), second = has(e->in[1], (char)letter);
         if (first != second && !add(e->out, (char)letter)) return false;
@@ -35,22 +52,46 @@ static bool add_implicit(equation *e) {
     return true;
 }
 
-/* Reads "ij,jk->ik"; false: another form. */
-static bool parse(const char *text, size_t length, int n_in, equation *e) {
+/* The ellipsis of an input of `rank` dimensions, whose term begins at `text`: those that its
+ * letters leave. */
+static bool add_ellipsis(const char *text, size_t length, int rank, char *letters) {
+    int left = rank;
+    for (size_t i = 0; i < length && text[i] != ',' && text[i] != '-'; i++) {
+        left -= is_letter(text[i]);
+    }
+    for (int k = KOLO_MAX_RANK - left; k < KOLO_MAX_RANK; k++) {
+        if (!add(letters, hidden[k])) return false;
+    }
+    return true;
+}
+
+/* Reads "ij,jk->ik" of inputs with these numbers of dimensions; false: another form. */
+static bool parse(const char *text, size_t length, int n_in, const int *ranks, equation *e) {
     int term = 0;
     bool arrow = false;
+    size_t start = 0; /* of the term */
     for (size_t i = 0; i < length; i++) {
+        char *to = arrow ? e->out : e->in[term];
         if (text[i] == ' ') continue;
         if (text[i] == ',' && !arrow && term + 1 < n_in) {
             term++;
+            start = i + 1;
         } else if (text[i] == '-' && i + 1 < length && text[i + 1] == '>' && !arrow) {
             arrow = true;
             i++;
-        } else if (!add(arrow ? e->out : e->in[term], text[i])) {
+        } else if (length - i >= 3 && memcmp(text + i, "...", 3) == 0) {
+            const bool added =
+                arrow ? add_hidden(e) : add_ellipsis(text + start, length - start, ranks[term], to);
+            if (!added) return false;
+            i += 2;
+        } else if (!is_letter(text[i]) || !add(to, text[i])) {
             return false;
         }
     }
     if (term + 1 != n_in || (!arrow && !add_implicit(e))) return false;
+    for (const char *at = hidden; *at; at++) {
+        if ((has(e->in[0], *at) || has(e->in[1], *at)) && !has(e->out, *at)) return false;
+    }
     for (const char *at = e->out; *at; at++) {
         if (!has(e->in[0], *at) && !has(e->in[1], *at)) return false;
     }
@@ -141,10 +182,15 @@ kolo_status onnx_map_einsum(onnx_call *c) {
     const Onnx__AttributeProto *text = onnx_attribute(c, "equation");
     equation e = {0};
     kolo_value x[2];
-    if (!text || !parse((const char *)text->s.data, text->s.len, c->n_in, &e)) {
+    int ranks[2] = {0};
+    for (int i = 0; i < c->n_in; i++) {
+        if (!onnx_has(c, i)) return ONNX_FAIL(c, "input %d is missing", i);
+        ranks[i] = onnx_shape(c, i).rank;
+    }
+    if (!text || !parse((const char *)text->s.data, text->s.len, c->n_in, ranks, &e)) {
         return ONNX_FAIL(c,
                          "attribute equation: \"%.*s\": Kolo reads letters, each once in an "
-                         "input, of one or two inputs",
+                         "input, and an ellipsis, of one or two inputs",
                          text ? (int)text->s.len : 0, text ? (const char *)text->s.data : "");
     }
     for (int i = 0; i < c->n_in; i++) {

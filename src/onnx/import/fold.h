@@ -11,11 +11,13 @@ kolo_status onnx_fold_transpose(onnx_call *c);
 kolo_status onnx_fold_concat(onnx_call *c);
 kolo_status onnx_fold_slice(onnx_call *c);
 kolo_status onnx_fold_gather(onnx_call *c);
-kolo_status onnx_fold_scatter_nd(onnx_call *c); /* scatter.c */
+kolo_status onnx_fold_scatter(onnx_call *c);       /* scatter.c */
+kolo_status onnx_fold_gather_places(onnx_call *c); /* scatter.c */
 kolo_status onnx_fold_expand(onnx_call *c);
 kolo_status onnx_fold_trilu(onnx_call *c);
 kolo_status onnx_fold_range(onnx_call *c);
-kolo_status onnx_fold_fill(onnx_call *c); /* ConstantOfShape */
+kolo_status onnx_fold_window(onnx_call *c); /* HannWindow, HammingWindow, BlackmanWindow */
+kolo_status onnx_fold_fill(onnx_call *c);   /* ConstantOfShape */
 kolo_status onnx_fold_identity(onnx_call *c);
 kolo_status onnx_fold_reduce(onnx_call *c);
 kolo_status onnx_constant_node(onnx_call *c); /* Constant */

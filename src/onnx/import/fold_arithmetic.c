@@ -152,8 +152,8 @@ kolo_status onnx_fold_cast(onnx_call *c) {
     const host_tensor *x = &c->in[0]->tensor;
     const bool like = onnx_has(c, 1); /* CastLike */
     const int64_t to = onnx_int(c, "to", 0);
-    bool boolean = like ? c->in[1]->tensor.boolean : to == ONNX__TENSOR_PROTO__DATA_TYPE__BOOL;
-    bool integer = like ? c->in[1]->tensor.integer
+    bool boolean = like ? onnx_is_boolean(c, 1) : to == ONNX__TENSOR_PROTO__DATA_TYPE__BOOL;
+    bool integer = like ? onnx_is_integer(c, 1)
                         : boolean || to == ONNX__TENSOR_PROTO__DATA_TYPE__INT64 ||
                               to == ONNX__TENSOR_PROTO__DATA_TYPE__INT32;
     if (!like && !integer && to != ONNX__TENSOR_PROTO__DATA_TYPE__FLOAT &&
@@ -218,6 +218,38 @@ kolo_status onnx_fold_range(onnx_call *c) {
         double number = start + (double)k * by;
         if (i) i[k] = to_integer(number);
         if (f) f[k] = (float)number;
+    }
+    return onnx_set_constant(c, 0, &y);
+}
+
+/* a[0] - a[1] cos(x) + a[2] cos(2 x) */
+kolo_status onnx_fold_window(onnx_call *c) {
+    static const struct {
+        const char *name;
+        double a[3];
+    } windows[] = {
+        {"HannWindow", {0.5, 0.5, 0}},
+        {"HammingWindow", {25.0 / 46, 21.0 / 46, 0}},
+        {"BlackmanWindow", {0.42, 0.5, 0.08}},
+    };
+    size_t row = 0;
+    double size;
+    host_tensor y;
+    float *f = NULL;
+    int64_t *unused = NULL;
+    while (strcmp(windows[row].name, c->node->op_type) != 0) row++;
+    KOLO_TRY(onnx_number(c, 0, 0, &size));
+    if (onnx_int(c, "output_datatype", ONNX__TENSOR_PROTO__DATA_TYPE__FLOAT) !=
+        ONNX__TENSOR_PROTO__DATA_TYPE__FLOAT) {
+        return ONNX_FAIL(c, "attribute output_datatype: f32 is supported");
+    }
+    if (!(size >= 1 && size <= HOST_MOST)) return ONNX_FAIL(c, "a window of %g elements", size);
+    const kolo_shape shape = kolo_shape_1((int64_t)size);
+    const double *a = windows[row].a, period = onnx_int(c, "periodic", 1) ? size : size - 1;
+    KOLO_TRY(onnx_new_constant(c, &shape, false, &y, &f, &unused));
+    for (int64_t k = 0; k < y.count; k++) {
+        const double x = period > 0 ? 2 * acos(-1) * (double)k / period : 0;
+        f[k] = (float)(a[0] - a[1] * cos(x) + a[2] * cos(2 * x));
     }
     return onnx_set_constant(c, 0, &y);
 }

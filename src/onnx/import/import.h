@@ -21,6 +21,7 @@ typedef struct onnx_item {
     bool trained;  /* an initializer that becomes a parameter */
     bool batched;  /* depends on an input */
     bool boolean;  /* a value of 0 and 1 */
+    bool whole;    /* a value of integers in f32, such as places */
     host_tensor tensor;
     kolo_value value;               /* of the graph; none: not needed so far */
     const struct onnx_item *turned; /* the matrix whose transpose this is, or NULL */
@@ -107,6 +108,9 @@ kolo_status onnx_ints(const onnx_call *c, const char *name, int64_t *out, int mo
 /* ---- inputs ---- */
 
 static inline bool onnx_has(const onnx_call *c, int i) { return i < c->n_in && c->in[i]; }
+/* Whether an input holds integers, or booleans. */
+bool onnx_is_integer(const onnx_call *c, int i);
+bool onnx_is_boolean(const onnx_call *c, int i);
 /* The shape of an input. */
 kolo_shape onnx_shape(const onnx_call *c, int i);
 /* The value of an input in the graph; constants become frozen parameters. An operand may have a
@@ -136,6 +140,7 @@ kolo_status onnx_axis(const onnx_call *c, int64_t axis, int rank, int *out);
 /* Sets output i, a value of the graph. */
 kolo_status onnx_set(onnx_call *c, int i, kolo_value v);
 kolo_status onnx_set_boolean(onnx_call *c, int i, kolo_value v);
+kolo_status onnx_set_whole(onnx_call *c, int i, kolo_value v);
 /* Sets output 0 to [A B,C], which is `rows` [A,B,C]: operators that treat rows alike go on with
  * that, because the samples may be the second dimension, which a merged one hides. */
 kolo_status onnx_set_rows(onnx_call *c, kolo_value rows);

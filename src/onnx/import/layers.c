@@ -157,6 +157,28 @@ kolo_status onnx_map_conv(onnx_call *c) {
     return onnx_set(c, 0, as_before(c, y, win.dims));
 }
 
+/* The padding that gives a transposed convolution the size which output_shape states, or that of x
+ * times the strides: it is cut off, more of it at the end, or with SAME_LOWER at the beginning. */
+static kolo_status pad_to_shape(onnx_call *c, const kolo_shape *x, const int64_t *shape,
+                                int n_shape, const int64_t *more, window *w) {
+    const bool lower = onnx_text_is(c, "auto_pad", "SAME_LOWER", false);
+    const bool same = lower || onnx_text_is(c, "auto_pad", "SAME_UPPER", false);
+    int64_t size[WINDOW];
+    if (!same && n_shape < 0) return KOLO_OK;
+    if (n_shape >= 0 && n_shape != w->dims) return ONNX_FAIL(c, "attribute output_shape");
+    extent(x, size);
+    for (int d = WINDOW - w->dims; d < WINDOW; d++) {
+        const int64_t want = n_shape >= 0 ? shape[d - WINDOW + w->dims] : size[d] * w->stride[d];
+        const int64_t whole =
+            (size[d] - 1) * w->stride[d] + more[d - 1] + (w->kernel[d] - 1) * w->dilation[d] + 1;
+        const int64_t all = whole - want;
+        if (want < 1 || all < 0) return ONNX_FAIL(c, "attribute output_shape: %" PRId64, want);
+        w->pad[d] = lower ? all - all / 2 : all / 2;
+        w->pad[WINDOW + d] = all - w->pad[d];
+    }
+    return KOLO_OK;
+}
+
 kolo_status onnx_map_conv_transpose(onnx_call *c) {
     kolo_value x, w;
     window win = {0};
@@ -168,10 +190,8 @@ kolo_status onnx_map_conv_transpose(onnx_call *c) {
     KOLO_TRY(onnx_ints(c, "output_padding", list, WINDOW, &n));
     KOLO_TRY(onnx_ints(c, "output_shape", shape, WINDOW, &n_shape));
     for (int k = 0; k < n && n == win.dims; k++) more[2 - n + k] = list[k];
-    const bool same =
-        !onnx_text_is(c, "auto_pad", "NOTSET", true) && !onnx_text_is(c, "auto_pad", "VALID", true);
-    if (same || n_shape >= 0)
-        return ONNX_FAIL(c, "attribute %s", same ? "auto_pad" : "output_shape");
+    const kolo_shape s = kolo_value_shape(c->g, x);
+    KOLO_TRY(pad_to_shape(c, &s, shape, n_shape, more, &win));
     const window cut = win; /* uneven padding is cut off afterwards */
     if (!is_even(&win)) memset(win.pad, 0, sizeof win.pad);
     const kolo_conv_transpose2d_opts opts = {
@@ -340,9 +360,16 @@ static kolo_status pool_by_offsets(onnx_call *c, kolo_value *x, const window *w,
     return max ? KOLO_OK : divide_by_counts(c, x, w, size, include);
 }
 
+static kolo_value raised(onnx_call *c, kolo_value x, double p) {
+    return p == 1 ? x : p == 2 ? kolo_square(c->g, x) : kolo_pow(c->g, x, p);
+}
+
+/* MaxPool, AveragePool and LpPool: the root of the sum of powers, which is an average times the
+ * elements of a window. */
 kolo_status onnx_map_pool(onnx_call *c) {
-    const bool max = c->node->op_type[0] == 'M';
-    kolo_value x;
+    const bool max = c->node->op_type[0] == 'M', powers = c->node->op_type[0] == 'L';
+    const double p = (double)onnx_int(c, "p", 2);
+    kolo_value x, y;
     window w = {0};
     KOLO_TRY(onnx_value(c, 0, &x));
     KOLO_TRY(image_of(c, &x, &w.dims));
@@ -352,15 +379,26 @@ kolo_status onnx_map_pool(onnx_call *c) {
     KOLO_TRY(numbers(c, "kernel_shape", w.dims, 1, w.kernel));
     KOLO_TRY(read_window(c, &s, &w));
     if (c->n_out > 1 && *c->node->output[1]) return ONNX_FAIL(c, "the indices, its second output");
-    const bool include = onnx_int(c, "count_include_pad", 0) != 0;
+    if (powers && (p < 1 || onnx_int(c, "ceil_mode", 0))) {
+        return ONNX_FAIL(c, "attribute %s", p < 1 ? "p" : "ceil_mode");
+    }
+    if (powers) x = raised(c, kolo_abs(c->g, x), p);
+    const bool include = powers || onnx_int(c, "count_include_pad", 0) != 0;
     const bool uneven = !is_even(&w) || is_wide(&w);
     if (is_dilated(&w) || (uneven && !max && !include)) {
         KOLO_TRY(pool_by_offsets(c, &x, &w, max, include));
-        return onnx_set(c, 0, as_before(c, x, w.dims));
+        y = x;
+    } else {
+        if (uneven && max) KOLO_TRY(pad_below(c, &x, &w));
+        if (uneven && !max) x = padded(c, x, &w);
+        y = pooled(c, x, &w, max, !max && !include);
     }
-    if (uneven && max) KOLO_TRY(pad_below(c, &x, &w));
-    if (uneven && !max) x = padded(c, x, &w);
-    return onnx_set(c, 0, as_before(c, pooled(c, x, &w, max, !max && !include), w.dims));
+    if (powers) {
+        const double elements = (double)(w.kernel[0] * w.kernel[1] * w.kernel[2]);
+        y = kolo_scale(c->g, y, elements);
+        y = p == 2 ? kolo_sqrt(c->g, y) : raised(c, y, 1 / p);
+    }
+    return onnx_set(c, 0, as_before(c, y, w.dims));
 }
 
 kolo_status onnx_map_global_pool(onnx_call *c) {

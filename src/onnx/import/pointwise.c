@@ -1,7 +1,9 @@
 /* Elementwise operators, and what consists of them. */
-#include "graph/ops/ops.h"
+#include "graph/ops/compare.h"
+#include "onnx/import/fold.h"
 #include "onnx/import/ops.h"
 
+#include <float.h>
 #include <inttypes.h>
 #include <math.h>
 #include <string.h>
@@ -10,9 +12,7 @@
 
 static kolo_value relu_above(kolo_graph *g, kolo_value x, double alpha) { /* x > alpha ? x : 0 */
     kolo_value zero = kolo_scale(g, x, 0), over = kolo_add_number(g, x, -alpha);
-    kolo_value two[] = {zero, over}, equals[] = {over, zero};
-    kolo_value half = kolo_graph_add1(g, &kolo_op_less, two, 2, NULL);
-    kolo_value tie = kolo_graph_add1(g, &kolo_op_equal, equals, 2, NULL);
+    kolo_value half = kolo_less(g, zero, over), tie = kolo_equal(g, over, zero);
     return kolo_mul(g, x, kolo_sub(g, half, kolo_scale(g, tie, 0.5)));
 }
 
@@ -73,8 +73,7 @@ static kolo_value shrink(const onnx_call *c, kolo_graph *g, kolo_value x) {
                     relu_above(g, kolo_add_number(g, minus, -bias), lambd - bias));
 }
 static kolo_value sign(const onnx_call *c, kolo_graph *g, kolo_value x) {
-    kolo_value zero = kolo_scale(g, x, 0), over[] = {zero, x};
-    kolo_value half = kolo_graph_add1(g, &kolo_op_less, over, 2, NULL); /* 0, 1/2, 1 */
+    kolo_value half = kolo_less(g, kolo_scale(g, x, 0), x); /* 0, 1/2, 1 */
     return kolo_add_number(g, kolo_scale(g, half, 2), -1);
 }
 
@@ -200,10 +199,7 @@ kolo_status onnx_map_binary(onnx_call *c) {
 
 /* 1 where a < b, else 0. */
 static kolo_value below(kolo_graph *g, kolo_value a, kolo_value b) {
-    kolo_value in[] = {a, b};
-    kolo_value half = kolo_graph_add1(g, &kolo_op_less, in, 2, NULL);
-    kolo_value tie = kolo_graph_add1(g, &kolo_op_equal, in, 2, NULL);
-    return kolo_sub(g, half, kolo_scale(g, tie, 0.5));
+    return kolo_sub(g, kolo_less(g, a, b), kolo_scale(g, kolo_equal(g, a, b), 0.5));
 }
 static kolo_value inverted(kolo_graph *g, kolo_value x) {
     return kolo_add_number(g, kolo_neg(g, x), 1);
@@ -216,7 +212,7 @@ kolo_status onnx_map_compare(onnx_call *c) {
     KOLO_TRY(onnx_value(c, 0, &in[0]));
     KOLO_TRY(onnx_value(c, 1, &in[1]));
     if (strcmp(name, "Equal") == 0) {
-        return onnx_set_boolean(c, 0, kolo_graph_add1(c->g, &kolo_op_equal, in, 2, NULL));
+        return onnx_set_boolean(c, 0, kolo_equal(c->g, in[0], in[1]));
     }
     bool less = name[0] == 'L', or_equal = strlen(name) > 7;
     bool swap = less == or_equal; /* a <= b: not b < a */
@@ -238,11 +234,21 @@ kolo_status onnx_map_logic(onnx_call *c) {
 kolo_status onnx_map_is_nan(onnx_call *c) {
     kolo_value x;
     KOLO_TRY(onnx_value(c, 0, &x));
-    kolo_value in[] = {x, x};
-    KOLO_TRY(
-        onnx_set_boolean(c, 0, inverted(c->g, kolo_graph_add1(c->g, &kolo_op_equal, in, 2, NULL))));
+    KOLO_TRY(onnx_set_boolean(c, 0, inverted(c->g, kolo_equal(c->g, x, x))));
     c->m->items[c->m->n_items - 1]->tested = c->in[0];
     return KOLO_OK;
+}
+
+kolo_status onnx_map_is_inf(onnx_call *c) {
+    const bool above = onnx_int(c, "detect_positive", 1), under = onnx_int(c, "detect_negative", 1);
+    const float most = FLT_MAX;
+    const kolo_shape one = kolo_shape_1(1);
+    kolo_value x, largest;
+    KOLO_TRY(onnx_value(c, 0, &x));
+    KOLO_TRY(onnx_table(c, c->node->output[0], &one, &most, &largest));
+    x = above && under ? kolo_abs(c->g, x) : under ? kolo_neg(c->g, x) : x;
+    const kolo_value y = below(c->g, largest, x);
+    return onnx_set_boolean(c, 0, above || under ? y : kolo_scale(c->g, y, 0));
 }
 
 /* Where with a constant condition and a constant on one side: x in some places, the constant in the
@@ -300,6 +306,13 @@ kolo_status onnx_map_where(onnx_call *c) {
                     kolo_add(c->g, kolo_mul(c->g, w, a), kolo_mul(c->g, inverted(c->g, w), b)));
 }
 
+kolo_status onnx_map_swiglu(onnx_call *c) {
+    kolo_value a, b;
+    KOLO_TRY(onnx_value(c, 0, &a));
+    KOLO_TRY(onnx_value(c, 1, &b));
+    return onnx_set(c, 0, kolo_mul(c->g, swish(c, c->g, a), b));
+}
+
 kolo_status onnx_map_pow(onnx_call *c) {
     double exponent;
     kolo_value x, e;
@@ -330,19 +343,20 @@ kolo_status onnx_map_clip(onnx_call *c) {
 }
 
 kolo_status onnx_map_cast(onnx_call *c) {
-    const int64_t to = onnx_has(c, 1) ? ONNX__TENSOR_PROTO__DATA_TYPE__FLOAT : onnx_int(c, "to", 0);
+    const bool like = onnx_has(c, 1);
+    const int64_t to = like ? ONNX__TENSOR_PROTO__DATA_TYPE__FLOAT : onnx_int(c, "to", 0);
     kolo_value x;
+    if (like && c->in[0]->constant && !c->in[0]->trained) return onnx_fold_cast(c);
     KOLO_TRY(onnx_value(c, 0, &x));
     const bool integers = kolo_value_dtype(c->g, x) == KOLO_DTYPE_I32;
-    if (integers && (to == ONNX__TENSOR_PROTO__DATA_TYPE__INT64 ||
-                     to == ONNX__TENSOR_PROTO__DATA_TYPE__INT32)) {
-        return onnx_set(c, 0, x);
-    }
+    const bool to_integers =
+        to == ONNX__TENSOR_PROTO__DATA_TYPE__INT64 || to == ONNX__TENSOR_PROTO__DATA_TYPE__INT32;
+    if (to_integers && c->in[0]->whole) return onnx_set_whole(c, 0, x);
+    if (to_integers && integers) return onnx_set(c, 0, x);
     if (!integers && to == ONNX__TENSOR_PROTO__DATA_TYPE__BOOL) {
         if (c->in[0]->boolean) return onnx_set_boolean(c, 0, x);
-        kolo_value in[] = {x, kolo_scale(c->g, x, 0)};
-        return onnx_set_boolean(c, 0,
-                                inverted(c->g, kolo_graph_add1(c->g, &kolo_op_equal, in, 2, NULL)));
+        const kolo_value zero = kolo_scale(c->g, x, 0);
+        return onnx_set_boolean(c, 0, inverted(c->g, kolo_equal(c->g, x, zero)));
     }
     if (!integers && to == ONNX__TENSOR_PROTO__DATA_TYPE__FLOAT) return onnx_set(c, 0, x);
     return ONNX_FAIL(

@@ -45,6 +45,15 @@ static kolo_status batched_product(onnx_call *c, kolo_value a, kolo_value b) {
     return onnx_set(c, 0, onnx_as(c, y, full_a));
 }
 
+/* A vector times matrices, or matrices times a vector, as a sum of products. */
+static kolo_status vector_product(onnx_call *c, kolo_value a, kolo_value b) {
+    const kolo_shape of_a = kolo_value_shape(c->g, a), of_b = kolo_value_shape(c->g, b);
+    const bool first = of_a.rank == 1;
+    const int summed = first ? of_b.rank - 2 : of_a.rank - 1;
+    if (first) a = onnx_as(c, a, kolo_shape_2(of_a.dim[0], 1));
+    return onnx_set(c, 0, kolo_reduce_sum(c->g, kolo_mul(c->g, a, b), &summed, 1, false));
+}
+
 kolo_status onnx_map_matmul(onnx_call *c) {
     kolo_value a, b;
     KOLO_TRY(onnx_value(c, 0, &a));
@@ -57,9 +66,8 @@ kolo_status onnx_map_matmul(onnx_call *c) {
     }
     KOLO_TRY(onnx_value(c, 1, &b));
     if (of_a.rank >= 2 && of_b.rank >= 2) return batched_product(c, a, b);
-    if (of_a.rank > 2 || of_b.rank > 2 || of_a.rank == 0 || of_b.rank == 0) {
-        return ONNX_FAIL(c, "a vector times more than a matrix");
-    }
+    if (of_a.rank == 0 || of_b.rank == 0) return ONNX_FAIL(c, "a product with a number");
+    if (of_a.rank > 2 || of_b.rank > 2) return vector_product(c, a, b);
     kolo_shape y = {.rank = 0};
     if (of_a.rank == 2) y.dim[y.rank++] = of_a.dim[0];
     if (of_b.rank == 2) y.dim[y.rank++] = of_b.dim[1];
@@ -99,19 +107,24 @@ kolo_status onnx_map_gemm(onnx_call *c) {
 
 /* ---- softmax ---- */
 
+kolo_status onnx_softmax_axis(onnx_call *c, kolo_value *x, int *axis) {
+    const kolo_shape s = kolo_value_shape(c->g, *x);
+    KOLO_TRY(onnx_axis(c, onnx_int(c, "axis", c->opset < 13 ? 1 : -1), s.rank, axis));
+    if (c->opset >= 13 || *axis == s.rank - 1) return KOLO_OK;
+    kolo_shape flat = kolo_shape_2(1, 1);
+    for (int d = 0; d < s.rank; d++) flat.dim[d >= *axis] *= s.dim[d];
+    *x = onnx_as(c, *x, flat);
+    *axis = 1;
+    return KOLO_OK;
+}
+
 kolo_status onnx_map_softmax(onnx_call *c) {
     const bool logarithm = c->node->op_type[0] == 'L';
     kolo_value x;
     int axis;
     KOLO_TRY(onnx_value(c, 0, &x));
     const kolo_shape s = kolo_value_shape(c->g, x);
-    KOLO_TRY(onnx_axis(c, onnx_int(c, "axis", c->opset < 13 ? 1 : -1), s.rank, &axis));
-    if (c->opset < 13 && axis != s.rank - 1) { /* over all dimensions from axis on */
-        kolo_shape flat = kolo_shape_2(1, 1);
-        for (int d = 0; d < s.rank; d++) flat.dim[d >= axis] *= s.dim[d];
-        x = onnx_as(c, x, flat);
-        axis = 1;
-    }
+    KOLO_TRY(onnx_softmax_axis(c, &x, &axis));
     x = logarithm ? kolo_log_softmax(c->g, x, axis) : kolo_softmax(c->g, x, axis);
     return onnx_set(c, 0, onnx_as(c, x, s));
 }
@@ -119,6 +132,32 @@ kolo_status onnx_map_softmax(onnx_call *c) {
 /* ---- reductions ---- */
 
 static kolo_value identity(kolo_graph *g, kolo_value x) { return x; }
+
+/* The product along a dimension, which is halved until one element is left. */
+static kolo_value product_along(kolo_graph *g, kolo_value x, int axis) {
+    int64_t n;
+    while ((n = kolo_value_shape(g, x).dim[axis]) > 1) {
+        const int64_t half = n / 2;
+        const kolo_value y =
+            kolo_mul(g, kolo_slice(g, x, axis, 0, half), kolo_slice(g, x, axis, half, half));
+        const kolo_value rest = n % 2 ? kolo_slice(g, x, axis, n - 1, 1) : KOLO_NONE;
+        x = n % 2 ? kolo_concat_along(g, (kolo_value[]){y, rest}, 2, axis) : y;
+    }
+    return x;
+}
+
+static kolo_value reduce_product(kolo_graph *g, kolo_value x, const int *axes, int n, bool keep) {
+    const kolo_shape s = kolo_value_shape(g, x);
+    bool gone[KOLO_MAX_RANK] = {false};
+    kolo_shape y = {.rank = 0};
+    for (int k = 0; k < n; k++) gone[axes[k]] = true;
+    for (int d = 0; d < s.rank; d++) {
+        gone[d] |= n == 0;
+        if (gone[d]) x = product_along(g, x, d);
+        if (keep || !gone[d]) y.dim[y.rank++] = gone[d] ? 1 : s.dim[d];
+    }
+    return kolo_reshape(g, x, y);
+}
 
 /* after(reduction(before(x))) */
 static const struct {
@@ -131,6 +170,7 @@ static const struct {
     {"ReduceMean", identity, kolo_reduce_mean, identity},
     {"ReduceMax", identity, kolo_reduce_max, identity},
     {"ReduceMin", identity, kolo_reduce_min, identity},
+    {"ReduceProd", identity, reduce_product, identity},
     {"ReduceSumSquare", kolo_square, kolo_reduce_sum, identity},
     {"ReduceL1", kolo_abs, kolo_reduce_sum, identity},
     {"ReduceL2", kolo_square, kolo_reduce_sum, kolo_sqrt},
@@ -151,9 +191,7 @@ kolo_status onnx_map_reduce(onnx_call *c) {
     size_t row = 0;
     int n, axes[KOLO_MAX_RANK];
     kolo_value x;
-    while (row < KOLO_COUNT(reductions) && strcmp(reductions[row].name, c->node->op_type) != 0)
-        row++;
-    if (row == KOLO_COUNT(reductions)) return ONNX_FAIL(c, "it is supported on constants only");
+    while (strcmp(reductions[row].name, c->node->op_type) != 0) row++;
     KOLO_TRY(onnx_value(c, 0, &x));
     KOLO_TRY(onnx_reduced_axes(c, kolo_value_shape(c->g, x).rank, axes, &n));
     x = reductions[row].before(c->g, x);
@@ -161,6 +199,33 @@ kolo_status onnx_map_reduce(onnx_call *c) {
         x = reductions[row].reduce(c->g, x, axes, n, onnx_int(c, "keepdims", 1) != 0);
     }
     return onnx_set(c, 0, reductions[row].after(c->g, x));
+}
+
+/* Sums up to each element, by a triangle of ones. */
+kolo_status onnx_map_cum_sum(onnx_call *c) {
+    const bool exclusive = onnx_int(c, "exclusive", 0), reverse = onnx_int(c, "reverse", 0);
+    double at;
+    int axis;
+    kolo_value x, triangle;
+    float *f = NULL;
+    KOLO_TRY(onnx_value(c, 0, &x));
+    KOLO_TRY(onnx_number(c, 1, 0, &at));
+    const kolo_shape s = kolo_value_shape(c->g, x);
+    KOLO_TRY(onnx_axis(c, (int64_t)at, s.rank, &axis));
+    const int64_t n = s.dim[axis];
+    const kolo_shape square = kolo_shape_2(n, n);
+    KOLO_TRY(onnx_floats(c, host_count(&square, HOST_MOST), &f));
+    for (int64_t k = 0; k < n * n; k++) {
+        const int64_t before = reverse ? k % n - k / n : k / n - k % n;
+        f[k] = before >= exclusive ? 1 : 0;
+    }
+    KOLO_TRY(onnx_table(c, c->node->output[0], &square, f, &triangle));
+    if (s.rank == 1) x = onnx_as(c, x, kolo_shape_2(1, n));
+    const int last = s.rank - 1;
+    if (axis != last) x = kolo_transpose(c->g, x, axis, last);
+    x = kolo_linear(c->g, x, triangle);
+    if (axis != last) x = kolo_transpose(c->g, x, axis, last);
+    return onnx_set(c, 0, onnx_as(c, x, s));
 }
 
 kolo_status onnx_map_lp_norm(onnx_call *c) {

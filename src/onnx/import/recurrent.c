@@ -42,17 +42,61 @@ static void read_attributes(const onnx_call *c, onnx_layer *l) {
     l->input_forget = l->kind->gates == 4 && onnx_int(c, "input_forget", 0) != 0;
 }
 
-/* All sequences have T steps. */
-static kolo_status check_lengths(onnx_call *c, const onnx_layer *l) {
-    const host_tensor *t;
-    if (!onnx_has(c, RNN_LENGTHS)) return KOLO_OK;
-    KOLO_TRY(onnx_constant(c, RNN_LENGTHS, &t));
-    for (int64_t k = 0; k < t->count; k++) {
-        if (host_number(t, k) != (double)l->steps) {
-            return ONNX_FAIL(c, "input sequence_lens: sequences of different lengths");
-        }
+/* ---- sequences of different lengths ---- */
+
+/* What a table has for sequences of T steps of which `length` count, at k. */
+typedef float of_length(int64_t T, int64_t length, int64_t k);
+static float is_inside(int64_t T, int64_t length, int64_t k) { return k < length; }
+static float is_last(int64_t T, int64_t length, int64_t k) { return k == length - 1; }
+/* A matrix [T,T] that reverses the steps which count. */
+static float turns(int64_t T, int64_t length, int64_t k) {
+    const int64_t row = k / T;
+    return k % T == (row < length ? length - 1 - row : row);
+}
+
+/* A matrix [rows,columns] for each sample, by the length of its sequence. */
+static kolo_status by_length(onnx_call *c, const onnx_layer *l, of_length *element, int64_t rows,
+                             int64_t columns, kolo_value *v) {
+    const int64_t width = rows * columns;
+    const kolo_shape shape = kolo_shape_2(l->steps + 1, width);
+    kolo_value lengths, table;
+    float *f = NULL;
+    KOLO_TRY(onnx_value(c, RNN_LENGTHS, &lengths));
+    KOLO_TRY(onnx_floats(c, host_count(&shape, HOST_MOST), &f));
+    for (int64_t k = 0; k < shape.dim[0] * width; k++) {
+        f[k] = element(l->steps, k / width, k % width);
     }
-    return KOLO_OK;
+    KOLO_TRY(onnx_table(c, "lengths", &shape, f, &table));
+    const kolo_value ids = onnx_as(c, lengths, kolo_shape_2(l->samples, 1));
+    *v = onnx_as(c, kolo_embedding(c->g, table, ids, KOLO_NONE),
+                 kolo_shape_3(l->samples, rows, columns));
+    return kolo_graph_check(c->g);
+}
+
+/* Lengths are an input of integers, or constants that are T. */
+static kolo_status read_lengths(onnx_call *c, onnx_layer *l) {
+    if (!onnx_has(c, RNN_LENGTHS)) return KOLO_OK;
+    const onnx_item *item = c->in[RNN_LENGTHS];
+    const kolo_shape s = onnx_shape(c, RNN_LENGTHS);
+    for (int64_t k = 0; k < item->tensor.count && item->constant; k++) {
+        if (host_number(&item->tensor, k) == (double)l->steps) continue;
+        return ONNX_FAIL(c, "input sequence_lens: sequences of constant different lengths");
+    }
+    if (item->constant) return KOLO_OK;
+    if (s.rank != 1 || s.dim[0] != l->samples ||
+        kolo_value_dtype(c->g, item->value) != KOLO_DTYPE_I32) {
+        return ONNX_FAIL(c, "input sequence_lens must be an input of integers [N]");
+    }
+    KOLO_TRY(by_length(c, l, is_inside, l->steps, 1, &l->inside));
+    KOLO_TRY(by_length(c, l, is_last, l->steps, 1, &l->last));
+    if (!l->reverse && l->directions == 1) return KOLO_OK;
+    return by_length(c, l, turns, l->steps, l->steps, &l->turn);
+}
+
+/* x [N,T,...] with its steps in reverse order, those that count first. */
+static kolo_value reversed(onnx_call *c, const onnx_layer *l, kolo_value x) {
+    if (!kolo_value_ok(l->turn)) return kolo_flip(c->g, x, 1);
+    return kolo_matmul(c->g, l->turn, x, false, false);
 }
 
 static kolo_status check_shape(const onnx_call *c, int i, kolo_shape want) {
@@ -168,10 +212,10 @@ static kolo_status run_direction(onnx_call *c, const onnx_layer *l, int d, kolo_
     const bool reverse = l->reverse || d == 1;
     kolo_value b[2] = {KOLO_NONE, KOLO_NONE}, x = l->in[RNN_X], in[5], out[KOLO_MAX_IO];
     int n = 3;
-    if (reverse) x = kolo_flip(c->g, x, 1);
+    if (reverse) x = reversed(c, l, x);
     if (!has_op(c, l)) {
         KOLO_TRY(onnx_run_steps(c, l, d, x, h, cell));
-        if (reverse) *h = kolo_flip(c->g, *h, 1);
+        if (reverse) *h = reversed(c, l, *h);
         return kolo_graph_check(c->g);
     }
     KOLO_TRY(biases(c, l, d, b));
@@ -182,7 +226,7 @@ static kolo_status run_direction(onnx_call *c, const onnx_layer *l, int d, kolo_
         in[n++] = onnx_part_of(c, l->in[RNN_STATE + k], 1, d);
     }
     kolo_graph_add(c->g, l->kind->op, in, n, NULL, out);
-    *h = reverse ? kolo_flip(c->g, out[0], 1) : out[0];
+    *h = reverse ? reversed(c, l, out[0]) : out[0];
     *cell = out[2]; /* in the order of the computation */
     return kolo_graph_check(c->g);
 }
@@ -212,6 +256,13 @@ static kolo_value step_of(onnx_call *c, const onnx_layer *l, kolo_value v, int64
     return onnx_as(c, kolo_slice(c->g, v, 1, t, 1), kolo_shape_2(l->samples, l->hidden));
 }
 
+/* The last step that counts. */
+static kolo_value last_of(onnx_call *c, const onnx_layer *l, kolo_value v) {
+    const int steps = 1;
+    if (!kolo_value_ok(l->last)) return step_of(c, l, v, l->steps - 1);
+    return kolo_reduce_sum(c->g, kolo_mul(c->g, v, l->last), &steps, 1, false);
+}
+
 /* States [N,H] of the directions as [directions,N,H], or with layout 1 as [N,directions,H]. */
 static kolo_value state_of(onnx_call *c, const onnx_layer *l, const kolo_value *v) {
     const kolo_value all = joined(c, l, v, 1);
@@ -224,9 +275,10 @@ static kolo_status set_outputs(onnx_call *c, const onnx_layer *l, const kolo_val
     kolo_value last_cell[2] = {KOLO_NONE, KOLO_NONE};
     for (int d = 0; d < l->directions; d++) {
         const bool reverse = l->reverse || d == 1;
-        steps[d] = l->batch_first ? h[d] : kolo_transpose(c->g, h[d], 0, 1);
-        if (is_wanted(c, 1)) last[d] = step_of(c, l, h[d], reverse ? 0 : l->steps - 1);
-        if (is_wanted(c, 2)) last_cell[d] = step_of(c, l, cell[d], l->steps - 1);
+        steps[d] = kolo_value_ok(l->inside) ? kolo_mul(c->g, h[d], l->inside) : h[d];
+        if (!l->batch_first) steps[d] = kolo_transpose(c->g, steps[d], 0, 1);
+        if (is_wanted(c, 1)) last[d] = reverse ? step_of(c, l, h[d], 0) : last_of(c, l, h[d]);
+        if (is_wanted(c, 2)) last_cell[d] = last_of(c, l, cell[d]);
     }
     if (is_wanted(c, 0)) {
         KOLO_TRY(onnx_set(c, 0, joined(c, l, steps, l->batch_first ? 2 : 1)));
@@ -242,10 +294,11 @@ kolo_status onnx_map_recurrent(onnx_call *c) {
     kolo_value h[2] = {KOLO_NONE, KOLO_NONE}, cell[2] = {KOLO_NONE, KOLO_NONE};
     while (strcmp(kinds[k].name, c->node->op_type) != 0) k++;
     l.kind = &kinds[k];
+    l.inside = l.last = l.turn = KOLO_NONE;
     for (size_t i = 0; i < KOLO_COUNT(l.in); i++) l.in[i] = KOLO_NONE;
     read_attributes(c, &l);
     KOLO_TRY(read_x(c, &l));
-    KOLO_TRY(check_lengths(c, &l));
+    KOLO_TRY(read_lengths(c, &l));
     KOLO_TRY(read_weights(c, &l));
     KOLO_TRY(read_states(c, &l));
     for (int d = 0; d < l.directions; d++) KOLO_TRY(run_direction(c, &l, d, &h[d], &cell[d]));

@@ -18,6 +18,9 @@ typedef struct onnx_layer {
     const onnx_recurrence *kind;
     kolo_value in[RNN_INPUTS]; /* none: left out; x [N,T,I] */
     int64_t samples, steps, hidden;
+    /* Of sequences of different lengths: 1 at the steps that count, and at the last one, [N,T,1];
+     * matrices that reverse these steps, [N,T,T]. Else none. */
+    kolo_value inside, last, turn;
     int directions;
     bool reverse;      /* the only direction */
     bool batch_first;  /* attribute layout */

@@ -1,5 +1,6 @@
-/* ScatterND: data in which updates replace the elements, or slices, that indices select, or are
- * combined with them. Exporters write assignments to slices so. The indices are constants. */
+/* Elements, or slices, of data that constant indices select: GatherND and GatherElements take them,
+ * ScatterND and ScatterElements replace them by updates, or combine them with these. Exporters
+ * write assignments to slices so. */
 #include "base/integer.h"
 #include "onnx/import/fold.h"
 #include "onnx/import/ops.h"
@@ -30,9 +31,38 @@ static kolo_status row_of(onnx_call *c, const kolo_shape *data, int depth, const
     return KOLO_OK;
 }
 
+/* An index for an element, instead of a tuple for a slice: of the element at its own place, but for
+ * one dimension, where it counts. */
+static bool is_by_element(const onnx_call *c) { return strstr(c->node->op_type, "ND") == NULL; }
+
+static kolo_status read_elements(onnx_call *c, const kolo_shape *data, scatter *s) {
+    const host_tensor *at = NULL;
+    int64_t tuple[KOLO_MAX_RANK] = {0};
+    int axis;
+    KOLO_TRY(onnx_constant(c, 1, &at));
+    KOLO_ASSERT(at);
+    KOLO_TRY(onnx_axis(c, onnx_int(c, "axis", 0), data->rank, &axis));
+    if (!at->integer || at->count < 1 || at->shape.rank != data->rank) {
+        return ONNX_FAIL(c, "the indices do not fit the data");
+    }
+    *s = (scatter){.depth = data->rank, .rows = kolo_shape_count(data), .width = 1, .n = at->count};
+    KOLO_TRY(onnx_indices(c, s->n, &s->row));
+    KOLO_ASSERT(s->row);
+    for (int64_t k = 0; k < s->n; k++) {
+        int64_t rest = k;
+        for (int d = data->rank - 1; d >= 0; d--) {
+            tuple[d] = d == axis ? at->i[k] : rest % at->shape.dim[d];
+            rest /= at->shape.dim[d];
+        }
+        KOLO_TRY(row_of(c, data, data->rank, tuple, &s->row[k]));
+    }
+    return KOLO_OK;
+}
+
 /* Reads the indices, of data with these sizes. */
 static kolo_status read_scatter(onnx_call *c, const kolo_shape *data, scatter *s) {
     const host_tensor *at = NULL;
+    if (is_by_element(c)) return read_elements(c, data, s);
     KOLO_TRY(onnx_constant(c, 1, &at));
     KOLO_ASSERT(at);
     const int last = at->shape.rank - 1;
@@ -95,9 +125,9 @@ static kolo_status reduction_of(onnx_call *c, char *how) {
     return ONNX_FAIL(c, "attribute reduction: add, mul, min, max and none are supported");
 }
 
-kolo_status onnx_fold_scatter_nd(onnx_call *c) {
+kolo_status onnx_fold_scatter(onnx_call *c) {
     const host_tensor *x = &c->in[0]->tensor, *updates = &c->in[2]->tensor;
-    scatter s;
+    scatter s = {0};
     host_tensor y;
     float *f = NULL;
     int64_t *i = NULL;
@@ -214,7 +244,8 @@ static kolo_status updates_as(onnx_call *c, kolo_value updates, const kolo_shape
     const kolo_shape have = kolo_value_shape(c->g, updates);
     kolo_shape one = *shape;
     const int64_t count = kolo_shape_count(&have);
-    if (count == kolo_shape_count(shape)) {
+    const bool fits = count == kolo_shape_count(shape); /* for a single sample also those for one */
+    if (onnx_decide(c->m, fits) && fits) {
         *as = onnx_as(c, updates, *shape);
         return KOLO_OK;
     }
@@ -254,12 +285,74 @@ static kolo_status read_rows(onnx_call *c, const kolo_shape *data, scatter *s, b
                      s->depth);
 }
 
-kolo_status onnx_map_scatter_nd(onnx_call *c) {
+/* Data as rows, of each sample or in all. */
+static kolo_shape as_rows(const kolo_shape *data, const scatter *s, bool first) {
+    kolo_shape flat = {.rank = first};
+    if (first) flat.dim[0] = data->dim[0];
+    flat.dim[flat.rank++] = s->rows;
+    for (int d = s->depth; d < data->rank; d++) flat.dim[flat.rank++] = data->dim[d];
+    return flat;
+}
+
+/* The shape of what GatherND or GatherElements takes from data. */
+static kolo_status gathered_shape(onnx_call *c, const kolo_shape *data, const scatter *s,
+                                  kolo_shape *y) {
+    *y = c->in[1]->tensor.shape;
+    if (onnx_int(c, "batch_dims", 0) != 0) return ONNX_FAIL(c, "attribute batch_dims");
+    if (is_by_element(c)) return KOLO_OK;
+    y->rank--;
+    if (y->rank + data->rank - s->depth > KOLO_MAX_RANK) {
+        return ONNX_FAIL(c, "a result of too many dimensions");
+    }
+    for (int d = s->depth; d < data->rank; d++) y->dim[y->rank++] = data->dim[d];
+    return KOLO_OK;
+}
+
+kolo_status onnx_fold_gather_places(onnx_call *c) {
+    const host_tensor *x = &c->in[0]->tensor;
+    kolo_shape shape;
+    scatter s = {0};
+    host_tensor y;
+    float *f = NULL;
+    int64_t *i = NULL;
+    KOLO_TRY(read_scatter(c, &x->shape, &s));
+    KOLO_TRY(gathered_shape(c, &x->shape, &s, &shape));
+    KOLO_TRY(onnx_new_constant(c, &shape, x->integer, &y, &f, &i));
+    y.boolean = x->boolean;
+    for (int64_t k = 0; k < y.count; k++) {
+        const int64_t from = s.row[k / s.width] * s.width + k % s.width;
+        if (i) i[k] = x->i[from];
+        if (f) f[k] = x->f[from];
+    }
+    return onnx_set_constant(c, 0, &y);
+}
+
+/* GatherND and GatherElements. */
+kolo_status onnx_map_gather_places(onnx_call *c) {
+    kolo_value x;
+    scatter s = {0};
+    kolo_shape y;
+    bool first = false;
+    KOLO_TRY(onnx_value(c, 0, &x));
+    const kolo_shape data = kolo_value_shape(c->g, x);
+    KOLO_TRY(read_rows(c, &data, &s, &first));
+    KOLO_TRY(gathered_shape(c, &data, &s, &y));
+    if (first) y.dim[0] = data.dim[0];
+    if (kolo_shape_count(&y) != (first ? data.dim[0] : 1) * s.n * s.width) {
+        return ONNX_FAIL(c, "the first dimension of the indices must be the samples");
+    }
+    x = onnx_as(c, x, as_rows(&data, &s, first));
+    KOLO_TRY(onnx_pick(c, x, first, s.row, s.n, &x));
+    return onnx_set(c, 0, onnx_as(c, x, y));
+}
+
+/* ScatterND and ScatterElements. */
+kolo_status onnx_map_scatter(onnx_call *c) {
     if (c->in[0]->constant && !c->in[0]->trained && c->in[1]->constant && is_filled(c->in[2])) {
-        return onnx_fold_scatter_nd(c);
+        return onnx_fold_scatter(c);
     }
     kolo_value x, updates, y;
-    scatter s;
+    scatter s = {0};
     char how = 0;
     bool first = false;
     KOLO_TRY(reduction_of(c, &how));
@@ -267,11 +360,8 @@ kolo_status onnx_map_scatter_nd(onnx_call *c) {
     KOLO_TRY(onnx_value(c, 2, &updates));
     const kolo_shape data = kolo_value_shape(c->g, x);
     KOLO_TRY(read_rows(c, &data, &s, &first));
-    kolo_shape flat = {.rank = first}, of_updates;
-    if (first) flat.dim[0] = data.dim[0];
-    flat.dim[flat.rank++] = s.rows;
-    for (int d = s.depth; d < data.rank; d++) flat.dim[flat.rank++] = data.dim[d];
-    of_updates = flat;
+    const kolo_shape flat = as_rows(&data, &s, first);
+    kolo_shape of_updates = flat;
     of_updates.dim[first] = s.n;
     x = onnx_as(c, x, flat);
     if (first) {

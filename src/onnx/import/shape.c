@@ -93,21 +93,35 @@ kolo_status onnx_map_concat(onnx_call *c) {
         const kolo_shape s = onnx_shape(c, i);
         if (axis > 0 && s.rank > 0 && s.dim[0] > batch) batch = s.dim[0];
     }
+    int n = 0;
     for (int i = 0; i < c->n_in; i++) {
-        KOLO_TRY(onnx_value(c, i, &x[i]));
-        kolo_shape s = kolo_value_shape(c->g, x[i]);
+        if (c->in[i]->constant && c->in[i]->tensor.count == 0) continue;
+        KOLO_TRY(onnx_value(c, i, &x[n]));
+        kolo_value *part = &x[n++];
+        kolo_shape s = kolo_value_shape(c->g, *part);
         const bool one = axis > 0 && s.rank > 0 && s.dim[0] == 1;
         if (!onnx_decide(c->m, one && batch == c->m->samples)) continue;
         s.dim[0] = batch;
-        KOLO_TRY(onnx_expand(c, x[i], &s, &x[i]));
+        KOLO_TRY(onnx_expand(c, *part, &s, part));
     }
-    return onnx_set(c, 0, kolo_concat_along(c->g, x, c->n_in, axis));
+    return onnx_set(c, 0, n == 1 ? x[0] : kolo_concat_along(c->g, x, n, axis));
+}
+
+/* Output i of a split, without elements: a constant. */
+static kolo_status set_empty(onnx_call *c, int i, const kolo_shape *x, int axis) {
+    kolo_shape shape = *x;
+    host_tensor y;
+    float *f = NULL;
+    int64_t *unused = NULL;
+    shape.dim[axis] = 0;
+    KOLO_TRY(onnx_new_constant(c, &shape, false, &y, &f, &unused));
+    return onnx_set_constant(c, i, &y);
 }
 
 kolo_status onnx_map_split(onnx_call *c) {
     int64_t sizes[ONNX_MAX_IN];
     kolo_value x, part[ONNX_MAX_IN];
-    int axis, n;
+    int axis, n, of[ONNX_MAX_IN];
     KOLO_TRY(onnx_value(c, 0, &x));
     const kolo_shape s = kolo_value_shape(c->g, x);
     KOLO_TRY(onnx_axis(c, onnx_int(c, "axis", 0), s.rank, &axis));
@@ -120,11 +134,16 @@ kolo_status onnx_map_split(onnx_call *c) {
         sizes[n - 1] = s.dim[axis] - each * (n - 1);
     }
     if (n != c->n_out) return ONNX_FAIL(c, "%d sizes for %d outputs", n, c->n_out);
+    int filled = 0;
     for (int k = 0; k < n; k++) {
-        if (sizes[k] < 1) return ONNX_FAIL(c, "a part of %" PRId64 " elements", sizes[k]);
+        if (sizes[k] < 0) return ONNX_FAIL(c, "a part of %" PRId64 " elements", sizes[k]);
+        if (sizes[k] == 0) KOLO_TRY(set_empty(c, k, &s, axis));
+        if (sizes[k] > 0) of[filled] = k;
+        if (sizes[k] > 0) sizes[filled++] = sizes[k];
     }
-    kolo_split_along(c->g, x, axis, sizes, n, part);
-    for (int k = 0; k < n; k++) KOLO_TRY(onnx_set(c, k, part[k]));
+    if (filled == 0) return ONNX_FAIL(c, "nothing is left");
+    kolo_split_along(c->g, x, axis, sizes, filled, part);
+    for (int k = 0; k < filled; k++) KOLO_TRY(onnx_set(c, of[k], part[k]));
     return KOLO_OK;
 }
 
@@ -271,7 +290,35 @@ static kolo_status pad_by_copies(onnx_call *c, kolo_value *x, int d, int64_t bef
     return onnx_pick(c, *x, d, index, n, x);
 }
 
+/* Adds `fill` to the border of x, which is before[d] and after[d] of dimension d. */
+static kolo_status fill_border(onnx_call *c, kolo_value *x, const int64_t *before,
+                               const int64_t *after, double fill) {
+    const double most = 3.4028234663852886e38;
+    kolo_shape shape = kolo_value_shape(c->g, *x);
+    kolo_value border;
+    float *f = NULL;
+    for (int d = 0; d < shape.rank; d++) {
+        if (before[d] == 0 && after[d] == 0) shape.dim[d] = 1;
+    }
+    const int64_t count = host_count(&shape, HOST_MOST);
+    KOLO_TRY(onnx_floats(c, count, &f));
+    for (int64_t k = 0; k < count; k++) {
+        bool inside = true;
+        int64_t rest = k;
+        for (int d = shape.rank - 1; d >= 0; d--) {
+            const int64_t at = rest % shape.dim[d];
+            inside &= at >= before[d] && at < shape.dim[d] - after[d];
+            rest /= shape.dim[d];
+        }
+        f[k] = inside ? 0 : (float)(fill < -most ? -most : fill > most ? most : fill);
+    }
+    KOLO_TRY(onnx_table(c, c->node->output[0], &shape, f, &border));
+    *x = kolo_add(c->g, *x, border);
+    return kolo_graph_check(c->g);
+}
+
 kolo_status onnx_map_pad(onnx_call *c) {
+    int64_t all_before[KOLO_MAX_RANK] = {0}, all_after[KOLO_MAX_RANK] = {0};
     int64_t pads[2 * KOLO_MAX_RANK], axes[KOLO_MAX_RANK];
     double fill = onnx_float(c, "value", 0);
     kolo_value x;
@@ -284,7 +331,6 @@ kolo_status onnx_map_pad(onnx_call *c) {
     const int half = n_axes < 0 ? rank : n_axes;
     if (n != 2 * half) return ONNX_FAIL(c, "%d pads for %d dimensions", n, half);
     const bool zeros = onnx_text_is(c, "mode", "constant", true);
-    if (zeros && fill != 0) x = kolo_add_number(c->g, x, -fill);
     for (int k = 0; k < half; k++) {
         int64_t before = pads[k], after = pads[half + k];
         KOLO_TRY(onnx_axis(c, n_axes < 0 ? k : axes[k], rank, &d));
@@ -300,9 +346,11 @@ kolo_status onnx_map_pad(onnx_call *c) {
         const int64_t cut = (before < 0 ? -before : 0) + (after < 0 ? -after : 0);
         if (cut >= size) return ONNX_FAIL(c, "nothing is left of dimension %d", d);
         if (cut > 0) x = kolo_slice(c->g, x, d, before < 0 ? -before : 0, size - cut);
-        x = kolo_pad(c->g, x, d, before > 0 ? before : 0, after > 0 ? after : 0);
+        all_before[d] = before > 0 ? before : 0;
+        all_after[d] = after > 0 ? after : 0;
+        x = kolo_pad(c->g, x, d, all_before[d], all_after[d]);
     }
-    if (zeros && fill != 0) x = kolo_add_number(c->g, x, fill);
+    if (zeros && fill != 0) KOLO_TRY(fill_border(c, &x, all_before, all_after, fill));
     return onnx_set(c, 0, x);
 }
 
@@ -324,6 +372,25 @@ kolo_status onnx_map_trilu(onnx_call *c) {
     }
     KOLO_TRY(onnx_table(c, c->node->output[0], &matrix, keep, &mask));
     return onnx_set(c, 0, kolo_mul(c->g, x, mask));
+}
+
+kolo_status onnx_map_center_crop_pad(onnx_call *c) {
+    int64_t shape[KOLO_MAX_RANK], axes[KOLO_MAX_RANK];
+    kolo_value x;
+    int n, n_axes, d;
+    KOLO_TRY(onnx_value(c, 0, &x));
+    const kolo_shape s = kolo_value_shape(c->g, x);
+    KOLO_TRY(onnx_list(c, 1, shape, KOLO_MAX_RANK, &n));
+    KOLO_TRY(onnx_ints(c, "axes", axes, KOLO_MAX_RANK, &n_axes));
+    if (n != (n_axes < 0 ? s.rank : n_axes)) return ONNX_FAIL(c, "the shape does not fit");
+    for (int k = 0; k < n; k++) {
+        KOLO_TRY(onnx_axis(c, n_axes < 0 ? k : axes[k], s.rank, &d));
+        if (shape[k] < 1 || shape[k] > INT32_MAX) return ONNX_FAIL(c, "size %" PRId64, shape[k]);
+        const int64_t more = shape[k] - s.dim[d];
+        if (more < 0) x = kolo_slice(c->g, x, d, -more / 2, shape[k]);
+        if (more > 0) x = kolo_pad(c->g, x, d, more / 2, more - more / 2);
+    }
+    return onnx_set(c, 0, x);
 }
 
 kolo_status onnx_map_depth_to_space(onnx_call *c) {

@@ -18,9 +18,10 @@
 #define NETS KOLO_SOURCE_DIR "/tests/onnx/nets/"
 
 static void nets_give_the_outputs_of_onnx_runtime(void **state) {
-    static const char *const nets[] = {"mlp",     "cnn",     "vit",       "gpt",      "rnn",
-                                       "video",   "resized", "attention", "upsample", "constants",
-                                       "windows", "buffers", "bicubic",   "cells",    "scores"};
+    static const char *const nets[] = {"mlp",      "cnn",     "vit",       "gpt",      "rnn",
+                                       "video",    "resized", "attention", "upsample", "constants",
+                                       "windows",  "buffers", "bicubic",   "cells",    "scores",
+                                       "selected", "losses",  "lengths"};
     for (size_t i = 0; i < KOLO_COUNT(nets); i++) {
         char op[ONNX_CASE_OP], *folder = kolo_format(NETS "%s", nets[i]);
         ASSERT_OK(onnx_case_run(folder, 1e-5, op));
@@ -55,9 +56,9 @@ static void sessions_begin_with_the_weights_of_the_file(void **state) {
 
 /* The number of samples may equal another dimension: the three of q, k, v, or a 1. */
 static void any_number_of_samples_gives_the_same_nodes(void **state) {
-    static const char *const nets[] = {"cnn",     "vit",       "gpt",     "rnn",
-                                       "video",   "attention", "windows", "buffers",
-                                       "bicubic", "cells",     "scores"};
+    static const char *const nets[] = {"cnn",       "vit",      "gpt",     "rnn",     "video",
+                                       "attention", "windows",  "buffers", "bicubic", "cells",
+                                       "scores",    "selected", "lengths"};
     for (size_t i = 0; i < KOLO_COUNT(nets); i++) {
         kolo_onnx *net;
         kolo_graph *want, *got;
@@ -288,6 +289,8 @@ static void einsum_is_read(void **state) {
         {"nk,nj->nkj", "x", 4, {{1, 2, 2, 4}, {9, -12, 0, 0}, {0, 0, 0, 25}}},
         {"nk->n", NULL, 1, {{3}, {3}, {5}}},
         {"ak", NULL, 2, {{1, 2}, {3, 0}, {0, 5}}},
+        {"...k,...k->...", "x", 1, {{5}, {9}, {25}}},
+        {"n...,m...->nm...", "w", 2, {{0, 2}, {0, 0}, {0, 5}}},
     };
     static const char *const refused[] = {"nn->n", "n...->n", "nk->nz", "nk,nk->n", "nkj->n", "n"};
     const float x[] = {1, 2, 3, -4, 0, 5};
