@@ -256,16 +256,18 @@ KOLO_API void kolo_parameters_count_delays(const kolo_parameters *parameters, ui
  * step waits for a worker that is here. With `drop` the owners then apply what they have kept of
  * late gradients. Fills lost[workers + joins], the same on all workers: 0, or of a worker whose
  * process has ended 1 more than the pushes that the first owner has taken of it. Fills `asked`, the
- * same on all workers: whether any rank has asked all to stop (kolo_parameters_stop). NULL: not
- * needed. A worker. Blocks. ARG: the latest push was not followed by a pull, or this worker has
- * finished; PEER; TIMEOUT. */
+ * same on all workers: whether any rank has asked all to stop (kolo_parameters_stop). `any`:
+ * whether this worker has something to report, for example that the run is complete; filled with
+ * whether any worker has that leaves the barrier, the same on all of them. NULL: not needed; of
+ * `any`: nothing to report. A worker. Blocks. ARG: the latest push was not followed by a pull, or
+ * this worker has finished; PEER; TIMEOUT. */
 KOLO_API kolo_status kolo_parameters_barrier(kolo_parameters *parameters, uint64_t *lost,
-                                             bool *asked);
+                                             bool *asked, bool *any);
 /* With `sums`: the same, and the owners add up what the workers give, `numbers` [gradient] each, in
  * the order of arrival; one that is lost in the barrier may be in the sum or not. The numbers of a
  * single worker are kept bitwise. NULL: this worker gives none. */
 KOLO_API kolo_status kolo_parameters_barrier_sum(kolo_parameters *parameters, const float *numbers,
-                                                 uint64_t *lost, bool *asked);
+                                                 uint64_t *lost, bool *asked, bool *any);
 /* With `sums`: reads the sum [gradient] of the latest barrier for which any worker has given
  * numbers; zeros before the first. Another barrier of all workers must separate it from the next
  * one that has a sum. A worker. Blocks. PEER; TIMEOUT. */

@@ -318,8 +318,7 @@ typedef struct kolo_train_opts {
      * only, unless they are of another metric. NULL: not. Needs evaluations during the run */
     const char *keep_best;
     /* The run ends after this many evaluations in a row without a better value of `keep_best`, or
-     * without it of "loss". 0: not. Needs evaluations during the run; UNSUPPORTED with
-     * kolo_train_outlives_workers */
+     * without it of "loss". 0: not. Needs evaluations during the run */
     int64_t patience;
     /* Of files during the run: checkpoints, metrics.jsonl, TensorBoard's, and `join` after the loss
      * of a server. Earlier checkpoints stay, and no file is left half written. That the final

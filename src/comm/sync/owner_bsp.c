@@ -129,8 +129,16 @@ void kolo_owner_take_late(owner *o, int w, kolo_service_call *call, const float 
     o->reply(call, KOLO_OK, delay, NULL, 0);
 }
 
-/* Once no worker is active, those in the barrier go on together, with the same report and knowledge
- * of whether a rank has asked for the end of the run. */
+/* kolo_barrier_flag, of the workers in the barrier. */
+static uint64_t barrier_flags(const owner *o) {
+    uint64_t flags = o->stops ? KOLO_BARRIER_STOPS : 0;
+    for (int w = 0; w < o->n_workers; w++) {
+        const kolo_service_call *call = o->workers[w].barrier;
+        if (call && call->key >> KOLO_BARRIER_SHIFT) flags |= KOLO_BARRIER_ANY;
+    }
+    return flags;
+}
+
 void kolo_owner_end_barrier(owner *o) {
     const size_t bytes = (size_t)o->n_workers * sizeof *o->lost;
     for (int w = 0; w < o->n_workers; w++) {
@@ -139,13 +147,13 @@ void kolo_owner_end_barrier(owner *o) {
     o->end = 0;
     o->n_given = 0;
     memcpy(o->reported, o->lost, bytes); /* a reply may detect another loss */
-    o->reported_stop = o->stops;
+    o->reported_flags = barrier_flags(o);
     for (int w = 0; w < o->n_workers; w++) {
         kolo_service_call *call = kolo_owner_take(&o->workers[w].barrier);
         o->workers[w].barriers += call != NULL;
         o->workers[w].read_ns = 0; /* evaluations and checkpoints are no part of a step */
         o->workers[w].after_barrier = true;
         if (o->opts->adapts) o->workers[w].from = o->pushes[w];
-        if (call) o->reply(call, KOLO_OK, o->reported_stop, o->reported, bytes);
+        if (call) o->reply(call, KOLO_OK, o->reported_flags, o->reported, bytes);
     }
 }

@@ -58,7 +58,7 @@ struct kolo_parameters_owner {
     uint64_t *pushes;              /* [n_workers]: taken, and skipped with leases: the clock */
     uint64_t *lost;                /* [n_workers]: as kolo_parameters_barrier gives it */
     uint64_t *reported;            /* [n_workers]: the same, at the end of a barrier, */
-    bool reported_stop;            /* and `stops` */
+    uint64_t reported_flags;       /* and kolo_barrier_flag */
     float *barrier_sum;            /* of the latest barrier that has one; NULL: none has */
     int n_given;                   /* workers that have added to it in this barrier */
     kolo_service_call **taken;     /* [n_workers]: of the step that is being completed */

@@ -5,12 +5,12 @@
 #include "comm/sync/parameters_internal.h"
 
 /* Starts a barrier at all owners, before it waits for one: their steps may need each other's. */
-static kolo_status barrier(kolo_parameters *p, const float *numbers, uint64_t *lost) {
+static kolo_status barrier(kolo_parameters *p, const float *numbers, bool reports, uint64_t *lost) {
     const size_t n = (size_t)p->n_workers + (size_t)p->opts.joins;
     for (int i = 0; i < p->n_parts; i++) {
         kolo_service_request *q = &p->pulls[i];
         *q = kolo_parameters_request(p, i, KOLO_OWNER_BARRIER);
-        q->key = p->barriers;
+        q->key = p->barriers | (uint64_t)reports << KOLO_BARRIER_SHIFT;
         q->output = lost + (size_t)i * n;
         q->output_bytes = n * sizeof *lost;
         if (numbers) {
@@ -23,12 +23,12 @@ static kolo_status barrier(kolo_parameters *p, const float *numbers, uint64_t *l
     return kolo_parameters_wait_for(p, p->pulls, 0, p->n_parts);
 }
 
-kolo_status kolo_parameters_barrier(kolo_parameters *p, uint64_t *lost, bool *asked) {
-    return kolo_parameters_barrier_sum(p, NULL, lost, asked);
+kolo_status kolo_parameters_barrier(kolo_parameters *p, uint64_t *lost, bool *asked, bool *any) {
+    return kolo_parameters_barrier_sum(p, NULL, lost, asked, any);
 }
 
 kolo_status kolo_parameters_barrier_sum(kolo_parameters *p, const float *numbers, uint64_t *lost,
-                                        bool *asked) {
+                                        bool *asked, bool *any) {
     const size_t n = (size_t)p->n_workers + (size_t)p->opts.joins, all = n * (size_t)p->n_parts;
     KOLO_TRY(kolo_parameters_check_worker(p));
     if (p->pushing || p->finished) {
@@ -40,14 +40,16 @@ kolo_status kolo_parameters_barrier_sum(kolo_parameters *p, const float *numbers
     }
     uint64_t *seen = kolo_zalloc(all * sizeof *seen);
     if (!seen) return KOLO_NOMEM(all * sizeof *seen);
-    kolo_status status = barrier(p, numbers, seen);
+    kolo_status status = barrier(p, numbers, any && *any, seen);
     p->barriers += status == KOLO_OK;
     for (size_t w = 0; w < n && lost && status == KOLO_OK; w++) {
         /* One that dies in the barrier is lost to some owners only, after all its pushes. */
         lost[w] = seen[w];
         for (size_t at = w; at < all && lost[w] == 0; at += n) lost[w] = seen[at];
     }
-    if (status == KOLO_OK && asked) *asked = p->pulls[0].reply_clock > 0;
+    const uint64_t flags = status == KOLO_OK ? p->pulls[0].reply_clock : 0;
+    if (status == KOLO_OK && asked) *asked = flags & KOLO_BARRIER_STOPS;
+    if (status == KOLO_OK && any) *any = flags & KOLO_BARRIER_ANY;
     kolo_free(seen);
     return status;
 }

@@ -169,7 +169,8 @@ static bool is_valid(const owner *o, int number, const kolo_service_call *call) 
         return kolo_owner_is_active(w) && !w->push && call->clock == o->pushes[number] &&
                (uintptr_t)call->input % sizeof(float) == 0;
     case KOLO_OWNER_BARRIER:
-        return (input == 0 || is_summand(o, call)) && kolo_owner_is_active(w) && !w->push;
+        return (input == 0 || is_summand(o, call)) && kolo_owner_is_active(w) && !w->push &&
+               call->key >> KOLO_BARRIER_SHIFT <= 1;
     case KOLO_OWNER_SUM:
         return o->barrier_sum && input == 0;
     case KOLO_OWNER_LEASE:
@@ -290,7 +291,7 @@ static bool answer_again(owner *o, int w, kolo_service_call *call) {
     if (call->kind == KOLO_OWNER_PUSH && call->clock + 1 == o->pushes[w]) {
         o->reply(call, KOLO_OK, x->delay, NULL, 0);
     } else if (call->kind == KOLO_OWNER_BARRIER && next == x->barriers) {
-        o->reply(call, KOLO_OK, o->reported_stop, o->reported,
+        o->reply(call, KOLO_OK, o->reported_flags, o->reported,
                  (size_t)o->n_workers * sizeof *o->reported);
     } else if (call->kind == KOLO_OWNER_LEASE && next == x->asked) {
         o->reply(call, KOLO_OK, x->number, &x->resume, x->number > 0 ? sizeof x->resume : 0);

@@ -1,6 +1,7 @@
 /* Runs: the best evaluation, its weights, and patience. Evaluations give the same values on all
- * ranks, so all decide alike. Patience follows the evaluations of the run; weights are compared
- * with those in the folder, which may come from steps that a resumed run makes again. */
+ * ranks that take part, so these decide alike. Patience follows the evaluations of the run; weights
+ * are compared with those in the folder, which may come from steps that a resumed run makes again.
+ */
 #include "base/file.h"
 #include "base/memory.h"
 #include "base/number.h"
@@ -20,6 +21,11 @@ static bool is_wanted(const kolo_job *j) {
 /* The row of the metric that is compared. */
 static int row_of(const kolo_job *j) {
     return j->setup.opts.keep_best ? kolo_metric_row(j->setup.opts.keep_best) : KOLO_METRIC_LOSS;
+}
+
+static bool is_out_of_patience(const kolo_job *j) {
+    const int64_t patience = j->setup.opts.patience;
+    return patience > 0 && j->state.stale >= patience;
 }
 
 static bool equal(const char *a, const char *b) { return strcmp(a ? a : "", b ? b : "") == 0; }
@@ -84,16 +90,11 @@ kolo_status kolo_job_begin_best(kolo_job *j) {
     kolo_run_state *s = &j->state;
     if (!is_wanted(j) || s->best_row != row_of(j)) s->best_step = s->best_row = s->stale = 0;
     if (s->best_step == 0) s->best = 0;
-    j->stopped = kolo_job_is_out_of_patience(j) && s->steps < j->end;
+    j->stopped = is_out_of_patience(j) && s->steps < j->end;
     if (j->stopped) j->end = s->steps;
     if (!j->setup.opts.keep_best) return KOLO_OK;
     KOLO_TRY(kolo_agree(j->comm, j->files ? read_weights(j) : KOLO_OK));
     return j->comm ? kolo_broadcast(j->comm, &j->kept, sizeof j->kept, KOLO_DTYPE_U8, 0) : KOLO_OK;
-}
-
-bool kolo_job_is_out_of_patience(const kolo_job *j) {
-    const int64_t patience = j->setup.opts.patience;
-    return patience > 0 && j->state.stale >= patience;
 }
 
 static bool is_better(int row, double value, kolo_best than) {
@@ -144,6 +145,15 @@ kolo_status kolo_job_compare_best(kolo_job *j) {
         s->stale = 0;
     }
     return j->setup.opts.keep_best ? keep_weights(j, value) : KOLO_OK;
+}
+
+/* Where a run goes on without workers that die, rank 0 evaluates alone from then on, and processes
+ * that have joined never evaluate: what it decides goes through the owners. */
+kolo_status kolo_job_check_patience(const kolo_job *j, bool *ends) {
+    const bool decides = j->rank == 0 || !kolo_job_outlives_workers(j);
+    *ends = decides && is_out_of_patience(j);
+    if (j->setup.opts.patience == 0 || !kolo_job_outlives_workers(j)) return KOLO_OK;
+    return kolo_session_barrier(j->session, NULL, ends);
 }
 
 void kolo_job_report_best(const kolo_job *j, kolo_train_result *result) {

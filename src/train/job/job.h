@@ -247,8 +247,9 @@ kolo_status kolo_job_begin_best(kolo_job *j);
 /* After an evaluation: compares it with the best one, and keeps the weights of a better one if that
  * is asked for. The session is consolidated. Collective. */
 kolo_status kolo_job_compare_best(kolo_job *j);
-/* Whether there were too many evaluations without a better one. */
-bool kolo_job_is_out_of_patience(const kolo_job *j);
+/* After an evaluation that is not the last: whether the run ends here, after too many without a
+ * better one. Collective. */
+kolo_status kolo_job_check_patience(const kolo_job *j, bool *ends);
 /* Fills in the fields of the best evaluation. */
 void kolo_job_report_best(const kolo_job *j, kolo_train_result *result);
 

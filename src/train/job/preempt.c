@@ -69,7 +69,7 @@ static kolo_status ask_owners(kolo_job *j, bool asked, bool last) {
  * and save there if any rank has asked. */
 static kolo_status meet_at_end(kolo_job *j) {
     bool asked;
-    KOLO_TRY(kolo_session_barrier(j->session, &asked));
+    KOLO_TRY(kolo_session_barrier(j->session, &asked, NULL));
     if (asked) j->preemption.at = j->end;
     return KOLO_OK;
 }

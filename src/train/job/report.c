@@ -208,8 +208,8 @@ kolo_status kolo_job_after_step(kolo_job *j, int64_t k) {
     KOLO_TRY(check_interrupted(j, k));
     bool stops = false;
     if (epoch_end || due) KOLO_TRY(ask_to_stop(j, k, epoch_end, due, &stops));
-    if (due && !ends && kolo_job_is_out_of_patience(j)) j->stopped = stops = true;
-    if (stops) {
+    if (due && !ends) KOLO_TRY(kolo_job_check_patience(j, &j->stopped));
+    if (stops || j->stopped) {
         j->preemption.due = false; /* the run is complete */
         j->end = done;
         epoch_end = true;

@@ -258,7 +258,7 @@ static kolo_status save_resumable(kolo_job *j) {
  * found the loss before another. */
 kolo_status kolo_job_await_rows(kolo_job *j) {
     const bool copied = kolo_session_has_tables(j->session) && kolo_job_is_asynchronous(j);
-    return copied ? kolo_session_barrier(j->session, NULL) : KOLO_OK;
+    return copied ? kolo_session_barrier(j->session, NULL, NULL) : KOLO_OK;
 }
 
 /* Writes a resumable checkpoint if one is due. */

@@ -70,10 +70,10 @@ kolo_status kolo_session_consolidate(kolo_session *s) {
     if (s->served) { /* each worker has waited for its pushes */
         if (s->tables) KOLO_TRY(kolo_tables_flush(s->tables));
         if (kolo_consistency_is_alone(&s->opts.consistency)) {
-            KOLO_TRY(kolo_served_barrier(s->served, NULL));
+            KOLO_TRY(kolo_served_barrier(s->served, NULL, NULL));
             kolo_served_keep(s->served, s);
             KOLO_TRY(kolo_served_read_all(s->served, s));
-            return kolo_served_barrier(s->served, NULL); /* no push before all have read */
+            return kolo_served_barrier(s->served, NULL, NULL); /* no push before all have read */
         }
         if (s->comm) KOLO_TRY(kolo_barrier(s->comm));
         return kolo_served_read_all(s->served, s);

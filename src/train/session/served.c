@@ -83,11 +83,16 @@ bool kolo_served_has_lost(const kolo_served *d, int server) {
     return kolo_parameters_has_lost(d->parameters, server);
 }
 
-kolo_status kolo_served_barrier(kolo_served *d, bool *asked) {
-    bool any = false;
-    if (kolo_served_leads(d)) KOLO_TRY(kolo_parameters_barrier(d->parameters, d->lost, &any));
-    KOLO_TRY(kolo_served_share(d, &any, sizeof any, KOLO_DTYPE_U8));
-    if (asked) *asked = any;
+kolo_status kolo_served_barrier(kolo_served *d, bool *asked, bool *any) {
+    int64_t reports = any && *any;
+    if (any) KOLO_TRY(kolo_served_add_group(d, &reports, 1));
+    bool found[] = {false, reports > 0};
+    if (kolo_served_leads(d)) {
+        KOLO_TRY(kolo_parameters_barrier(d->parameters, d->lost, &found[0], &found[1]));
+    }
+    KOLO_TRY(kolo_served_share(d, found, sizeof found, KOLO_DTYPE_U8));
+    if (asked) *asked = found[0];
+    if (any) *any = found[1];
     return KOLO_OK;
 }
 
@@ -256,7 +261,7 @@ kolo_status kolo_served_read_all(kolo_served *d, kolo_session *s) {
 kolo_status kolo_served_sum_residuals(kolo_served *d, const kolo_session *s) {
     if (!d->packs || keeps_own_residuals(s)) return KOLO_OK;
     if (kolo_served_leads(d)) {
-        KOLO_TRY(kolo_parameters_barrier_sum(d->parameters, d->residual, d->lost, NULL));
+        KOLO_TRY(kolo_parameters_barrier_sum(d->parameters, d->residual, d->lost, NULL, NULL));
         KOLO_TRY(kolo_parameters_read_sum(d->parameters, d->pushed));
     }
     KOLO_TRY(kolo_served_share(d, d->pushed, d->gradient, KOLO_DTYPE_F32));
@@ -369,8 +374,8 @@ kolo_status kolo_session_pause(kolo_session *s, bool asks, int64_t *next, int64_
     return agree_on_point(s->served, kolo_parameters_pause, asks, next, at);
 }
 
-kolo_status kolo_session_barrier(kolo_session *s, bool *asked) {
-    return kolo_served_barrier(s->served, asked);
+kolo_status kolo_session_barrier(kolo_session *s, bool *asked, bool *any) {
+    return kolo_served_barrier(s->served, asked, any);
 }
 
 int kolo_session_staleness(const kolo_session *s) {

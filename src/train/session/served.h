@@ -52,7 +52,7 @@ void kolo_served_count_bytes(const kolo_served *served, uint64_t *sent, uint64_t
 /* See kolo_parameters_has_lost. */
 bool kolo_served_has_lost(const kolo_served *served, int server);
 /* Waits for the other workers: see kolo_parameters_barrier. */
-kolo_status kolo_served_barrier(kolo_served *served, bool *asked);
+kolo_status kolo_served_barrier(kolo_served *served, bool *asked, bool *any);
 /* The session gets the sum of the errors of all workers' codes; nothing where each keeps its own.
  * Another barrier must follow. PEER, TIMEOUT; the error of the session's device. */
 kolo_status kolo_served_sum_residuals(kolo_served *served, const kolo_session *session);

@@ -275,9 +275,9 @@ kolo_status kolo_session_lease(kolo_session *session, int64_t *lease);
 kolo_status kolo_session_stop(kolo_session *session, bool asks, int64_t *next, int64_t *at);
 /* The same of kolo_parameters_pause. */
 kolo_status kolo_session_pause(kolo_session *session, bool asks, int64_t *next, int64_t *at);
-/* Waits for all workers, and fills whether any rank has asked for the end: kolo_parameters_barrier.
- */
-kolo_status kolo_session_barrier(kolo_session *session, bool *asked);
+/* Waits for all workers, and fills whether any rank has asked for the end, and whether any worker
+ * has something to report, which all give or none: kolo_parameters_barrier. */
+kolo_status kolo_session_barrier(kolo_session *session, bool *asked, bool *any);
 /* Before a step on a lease: its random draws are those of step `step`. */
 void kolo_session_seek(kolo_session *session, int64_t step);
 

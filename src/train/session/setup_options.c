@@ -51,12 +51,6 @@ static kolo_status check_best(const kolo_train_opts *o) {
                          "--eval-every-steps N",
                          option, o->no_eval ? "none" : "one at its end");
     }
-    if (o->patience > 0 && kolo_train_outlives_workers(o)) {
-        return KOLO_FAIL(
-            KOLO_ERR_UNSUPPORTED,
-            "--patience ends all workers after the same step, but with these policies and "
-            "--servers each worker runs on its own: omit --patience or --servers");
-    }
     return KOLO_OK;
 }
 

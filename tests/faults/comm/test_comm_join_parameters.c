@@ -105,9 +105,9 @@ static kolo_status step(kolo_parameters *p, uint64_t end, joining *j, bool *made
 
 static kolo_status meet(kolo_parameters *p) {
     float values[COUNT];
-    KOLO_TRY(kolo_parameters_barrier(p, NULL, NULL));
+    KOLO_TRY(kolo_parameters_barrier(p, NULL, NULL, NULL));
     KOLO_TRY(kolo_parameters_pull(p, values));
-    return kolo_parameters_barrier(p, NULL, NULL);
+    return kolo_parameters_barrier(p, NULL, NULL, NULL);
 }
 
 /* It has no owner here. */

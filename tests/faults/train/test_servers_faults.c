@@ -92,7 +92,7 @@ static void survivors_end_and_name_it(void **state) {
 
 /* ---- survivors that go on ---- */
 
-enum { GO_ON_STEPS = 60 };
+enum { GO_ON_STEPS = 60, EVALUATED_STEPS = 7 };
 
 /* A rank's part of the memory that all ranks share, side by side. */
 typedef struct shared {
@@ -107,6 +107,7 @@ typedef struct departure {
     rank_transport transport;
     int64_t us;
     bool long_epochs; /* of more leases than a worker keeps times of, without lines of metrics */
+    int64_t patience; /* steps change nothing, and the run ends early; 0: not */
 } departure;
 
 typedef struct scene {
@@ -155,10 +156,11 @@ static kolo_status departing_body(kolo_comm *comm, const void *arg, void *result
         .servers = s.d->servers,
         .consistency = s.d->policy,
         .batch = 4,
-        .lr = 0.01,
+        .lr = s.d->patience > 0 ? 1e-30 : 0.01,
         .epochs = 1000,
         .steps = steps_of(s.d),
-        .eval_steps = s.d->long_epochs ? 0 : 7,
+        .eval_steps = s.d->long_epochs ? 0 : EVALUATED_STEPS,
+        .patience = s.d->patience,
         .log_every = s.d->long_epochs ? 1000 : 0,
         .check_replicas = s.d->long_epochs ? 0 : 20,
         .ledger = strstr(s.d->policy, "lease") ? "ledger" : NULL,
@@ -182,7 +184,8 @@ static void assert_ledger(const departure *d) {
     assert_int_equal(system("rm ledger.*"), 0);
 }
 
-static void depart(const departure *d) {
+/* Fills the result of rank 0. */
+static void run_departure(const departure *d, kolo_train_result *result) {
     static shared results[RANKS];
     rank_outcome outcomes[RANKS];
     rank_job job = {
@@ -196,9 +199,9 @@ static void depart(const departure *d) {
         .outcomes = outcomes,
         .timeout_ms = 30000,
     };
-    const kolo_train_result *result = &results[0].result;
     memset(results, 0, sizeof results);
     (void)run_rank_job(&job);
+    *result = results[0].result;
     for (int r = 0; r < RANKS; r++) {
         if (is_victim(d, r)) {
             char lost[32];
@@ -210,6 +213,11 @@ static void depart(const departure *d) {
                      outcomes[r].error);
         }
     }
+}
+
+static void depart(const departure *d) {
+    kolo_train_result own, *result = &own;
+    run_departure(d, result);
     assert_int_equal(result->steps, steps_of(d));
     assert_true(result->memory.store > 0 && !result->memory_by_rank);
     for (int s = d->policy[4] - '0' + 1; d->policy[0] == 's' && s < 32; s++) {
@@ -221,18 +229,18 @@ static void depart(const departure *d) {
 
 static void survivors_go_on(void **state) {
     static const departure departures[] = {
-        {"asp", 1, 2, 1, RANKS_TCP, 0, false},
-        {"asp,lease=1", 1, 1, 2, RANKS_SHM, 0, true},
-        {"asp,lease=1", 2, 1, 1, RANKS_TCP, 0, false},
-        {"ssp:2", 2, 1, 1, RANKS_SHM, 0, false},
-        {"bsp:drop=1", 1, 1, 1, RANKS_SHM, 0, false},
-        {"ssp:2", 1, 1, 2, RANKS_SHM, 0, false},
-        {"ssp:1,lease=1", 2, 1, 1, RANKS_SHM, 0, false},
-        {"ssp:2,lease=1", 1, 1, 2, RANKS_TCP, 0, true},
-        {"auto", 2, 1, 1, RANKS_SHM, 0, false},
-        {"diloco:2", 1, 2, 1, RANKS_SHM, 0, false},
-        {"diloco:3,quorum=2", 1, 1, 2, RANKS_TCP, 0, false},
-        {"diloco:2,quorum=1,grace=3", 2, 1, 1, RANKS_SHM, 0, false},
+        {"asp", 1, 2, 1, RANKS_TCP, 0, false, 0},
+        {"asp,lease=1", 1, 1, 2, RANKS_SHM, 0, true, 0},
+        {"asp,lease=1", 2, 1, 1, RANKS_TCP, 0, false, 0},
+        {"ssp:2", 2, 1, 1, RANKS_SHM, 0, false, 0},
+        {"bsp:drop=1", 1, 1, 1, RANKS_SHM, 0, false, 0},
+        {"ssp:2", 1, 1, 2, RANKS_SHM, 0, false, 0},
+        {"ssp:1,lease=1", 2, 1, 1, RANKS_SHM, 0, false, 0},
+        {"ssp:2,lease=1", 1, 1, 2, RANKS_TCP, 0, true, 0},
+        {"auto", 2, 1, 1, RANKS_SHM, 0, false, 0},
+        {"diloco:2", 1, 2, 1, RANKS_SHM, 0, false, 0},
+        {"diloco:3,quorum=2", 1, 1, 2, RANKS_TCP, 0, false, 0},
+        {"diloco:2,quorum=1,grace=3", 2, 1, 1, RANKS_SHM, 0, false, 0},
     };
     const int rounds = getenv("KOLO_SOAK") ? 50 : 1; /* 600 runs */
     for (int k = 0; k < rounds; k++) {
@@ -241,6 +249,24 @@ static void survivors_go_on(void **state) {
             d.us = k * 137 % 5000;
             depart(&d);
         }
+    }
+}
+
+/* Rank 0 evaluates alone, and ends the others after the same step. Evaluations differ by rounding,
+ * since other ranks make them. */
+static void survivors_end_by_patience(void **state) {
+    static const departure departures[] = {
+        {"asp", 1, 1, 1, RANKS_SHM, 0, false, 3},
+        {"ssp:2,lease=1", 1, 1, 2, RANKS_TCP, 0, false, 3},
+        {"bsp:drop=1", 2, 1, 1, RANKS_SHM, 0, false, 3},
+    };
+    for (size_t i = 0; i < KOLO_COUNT(departures); i++) {
+        const departure *d = &departures[i];
+        kolo_train_result result;
+        run_departure(d, &result);
+        assert_true(result.stopped_early && result.steps < GO_ON_STEPS);
+        assert_int_equal(result.steps - result.best_step, d->patience * EVALUATED_STEPS);
+        if (strstr(d->policy, "lease")) assert_int_equal(system("rm ledger.*"), 0);
     }
 }
 
@@ -272,7 +298,7 @@ static kolo_status departing_rows_body(kolo_comm *comm, const void *arg, void *r
 
 /* Nobody pushes while rows are copied, also once a worker is lost. */
 static void survivors_save_their_rows(void **state) {
-    static const departure d = {"asp", 1, 2, 1, RANKS_SHM, 0, false};
+    static const departure d = {"asp", 1, 2, 1, RANKS_SHM, 0, false, 0};
     static shared results[RANKS];
     rank_outcome outcomes[RANKS];
     rank_job job = {
@@ -560,6 +586,7 @@ static void rows_outlive_a_server(void **state) {
 TEST_MAIN(test_servers_faults) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(survivors_go_on),
+        cmocka_unit_test(survivors_end_by_patience),
         cmocka_unit_test(survivors_save_their_rows),
         cmocka_unit_test(survivors_end_and_name_it),
         cmocka_unit_test(a_preempted_run_is_resumed),

@@ -525,10 +525,10 @@ static kolo_status meeting_body(kolo_comm *comm, const void *arg, void *result) 
     if (rank == 2) KOLO_TRY(kolo_parameters_finish(p));
     for (int k = 0; k < 3 && rank < 2; k++) {
         const bool gives = rank == 0 || k % 2 == 0;
-        KOLO_TRY(kolo_parameters_barrier_sum(p, gives ? own : NULL, NULL, NULL));
+        KOLO_TRY(kolo_parameters_barrier_sum(p, gives ? own : NULL, NULL, NULL, NULL));
         KOLO_TRY(kolo_parameters_read_sum(p, sum));
         right = right && is_sum(sum, k % 2 == 0 ? 10 : 0);
-        KOLO_TRY(kolo_parameters_barrier(p, NULL, NULL));
+        KOLO_TRY(kolo_parameters_barrier(p, NULL, NULL, NULL));
     }
     kolo_parameters_destroy(p);
     return right ? KOLO_OK : KOLO_FAIL(KOLO_ERR_FORMAT, "another sum");
@@ -539,9 +539,10 @@ static kolo_status unsummed_body(kolo_comm *comm, const void *arg, void *result)
     float numbers[2] = {0};
     kolo_parameters *p;
     KOLO_TRY(kolo_parameters_create(comm, numbers, 2, &opts, &p));
-    const bool refused = kolo_parameters_barrier_sum(p, numbers, NULL, NULL) == KOLO_ERR_ARG &&
-                         kolo_parameters_read_sum(p, numbers) == KOLO_ERR_ARG &&
-                         strstr(kolo_last_error(), "without `sums`");
+    const bool refused =
+        kolo_parameters_barrier_sum(p, numbers, NULL, NULL, NULL) == KOLO_ERR_ARG &&
+        kolo_parameters_read_sum(p, numbers) == KOLO_ERR_ARG &&
+        strstr(kolo_last_error(), "without `sums`");
     kolo_parameters_destroy(p);
     return refused ? KOLO_OK : KOLO_FAIL(KOLO_ERR_FORMAT, "a sum without memory for it");
 }
@@ -550,6 +551,31 @@ static void barriers_have_sums(void **state) {
     ASSERT_OK(run_ranks(5, RANKS_THREAD, meeting_body, NULL, 0));
     ASSERT_OK(run_ranks(5, RANKS_TCP, meeting_body, NULL, 0));
     ASSERT_OK(run_ranks(2, RANKS_THREAD, unsummed_body, NULL, 0));
+}
+
+/* What any worker reports in a wait for all of them, each gets, and not with the next one. */
+static kolo_status reporting_body(kolo_comm *comm, const void *arg, void *result) {
+    const int rank = kolo_comm_rank(comm);
+    float values[4] = {0};
+    kolo_parameters *p;
+    kolo_parameters_opts opts = {
+        .servers = 2, .staleness = KOLO_STALENESS_ANY, .update = add_gradient};
+    KOLO_TRY(kolo_parameters_create(comm, values, 4, &opts, &p));
+    for (int round = 0; rank < 2 && round < 4; round++) {
+        bool any = rank == round, asked = true;
+        KOLO_TRY(kolo_parameters_barrier(p, NULL, &asked, &any));
+        if (asked || any != (round < 2)) {
+            return KOLO_FAIL(KOLO_ERR_FORMAT, "wait %d, rank %d: %d %d", round, rank, asked, any);
+        }
+        KOLO_TRY(kolo_parameters_barrier(p, NULL, NULL, rank == 0 ? NULL : &any));
+        if (any != (round < 2)) return KOLO_FAIL(KOLO_ERR_FORMAT, "wait %d: %d", round, any);
+    }
+    kolo_parameters_destroy(p);
+    return KOLO_OK;
+}
+
+static void what_a_worker_reports_each_gets(void **state) {
+    ASSERT_OK(run_ranks(4, RANKS_THREAD, reporting_body, NULL, 0));
 }
 
 /* ---- replicas ---- */
@@ -605,7 +631,7 @@ static kolo_status killing_body(kolo_comm *comm, const void *arg, void *result) 
     }
     if (status == KOLO_OK && rank < 2) {
         uint64_t lost[2];
-        status = kolo_parameters_barrier(p, lost, NULL);
+        status = kolo_parameters_barrier(p, lost, NULL, NULL);
         if (status == KOLO_OK) status = kolo_parameters_pull(p, values);
         for (int i = 1 - rank; i < LARGE && status == KOLO_OK; i += 2) {
             const float last =
@@ -660,6 +686,7 @@ TEST_MAIN(test_comm_parameter_parts) {
         cmocka_unit_test(workers_that_updates_do_not_wait_for_read_copies),
         cmocka_unit_test(leases_are_not_asked_for_after_a_push),
         cmocka_unit_test(barriers_have_sums),
+        cmocka_unit_test(what_a_worker_reports_each_gets),
         cmocka_unit_test(a_killed_server_is_replaced),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
