@@ -9,6 +9,7 @@
  * A saver copies the parts first, and a thread of its own writes the copies, so that training goes
  * on meanwhile. Collectives stay in the thread that trains: it creates the file, and collects the
  * hashes once all ranks have written their parts. */
+#include "base/file.h"
 #include "base/task.h"
 #include "train/checkpoint/checkpoint.h"
 #include "train/checkpoint/folder.h"
@@ -147,11 +148,11 @@ static kolo_status create(saving *s, const char *path) {
 
 static kolo_status join(saving *s) {
     kolo_status status = kolo_safetensors_join(&s->place, &s->writer);
-    if (status == KOLO_ERR_IO) {
+    if (status == KOLO_ERR_IO && !kolo_file_exists(s->place.temporary)) {
         return KOLO_FAIL(
             status,
             "%s, which rank 0 created, is not on rank %d: where state is divided over the "
-            "workers (--zero) all of them write checkpoints: choose a folder that they "
+            "workers (--zero, --mesh) all of them write checkpoints: choose a folder that they "
             "share",
             s->place.temporary, s->rank);
     }
