@@ -1,10 +1,11 @@
 /* What libjpeg-turbo alone takes to decode the JPEGs of a folder, whole, with nothing else: the
  * bound of loaders (bench/loaders.py).
  *
- *     jpeg-decode FOLDER SECONDS [seekable]    FOLDER/CLASS/NAME.jpg
+ *     jpeg-decode FOLDER SECONDS [seekable|codes]    FOLDER/CLASS/NAME.jpg
  *
- * The files are in memory, with `seekable` as `kolo data pack --seekable` rewrites them. Prints the
- * images of a second of processor time, on one thread. */
+ * The files are in memory, with `seekable` as `kolo data pack --seekable` rewrites them. With
+ * `codes` their Huffman codes alone are decoded, to coefficients: what a loader spends that decodes
+ * no pixel. Prints the images of a second of processor time, on one thread. */
 #include "base/file.h"
 #include "base/memory.h"
 #include "base/text.h"
@@ -21,6 +22,7 @@ typedef struct images {
     char **bytes;
     size_t *length, count, capacity, capacity_of_lengths;
     const char *folder;
+    bool codes; /* alone are decoded */
 } images;
 
 typedef struct handler {
@@ -82,6 +84,17 @@ static kolo_status make_seekable(images *all) {
 }
 
 /* RGB; of CMYK images as they are. */
+static void decode_pixels(struct jpeg_decompress_struct *d, JSAMPLE **row, size_t *room) {
+    if (d->num_components == 3) d->out_color_space = JCS_RGB;
+    jpeg_start_decompress(d);
+    const size_t bytes = (size_t)d->output_width * (size_t)d->output_components;
+    if (bytes > *room) {
+        *row = kolo_realloc(*row, bytes);
+        *room = bytes;
+    }
+    while (d->output_scanline < d->output_height) jpeg_read_scanlines(d, row, 1);
+}
+
 static void decode(const images *all, size_t i, JSAMPLE **row, size_t *room) {
     struct jpeg_decompress_struct d;
     handler h;
@@ -95,14 +108,11 @@ static void decode(const images *all, size_t i, JSAMPLE **row, size_t *room) {
     jpeg_create_decompress(&d);
     jpeg_mem_src(&d, (unsigned char *)all->bytes[i], all->length[i]);
     jpeg_read_header(&d, TRUE);
-    if (d.num_components == 3) d.out_color_space = JCS_RGB;
-    jpeg_start_decompress(&d);
-    const size_t bytes = (size_t)d.output_width * (size_t)d.output_components;
-    if (bytes > *room) {
-        *row = kolo_realloc(*row, bytes);
-        *room = bytes;
+    if (all->codes) {
+        (void)jpeg_read_coefficients(&d);
+    } else {
+        decode_pixels(&d, row, room);
     }
-    while (d.output_scanline < d.output_height) jpeg_read_scanlines(&d, row, 1);
     jpeg_finish_decompress(&d);
     jpeg_destroy_decompress(&d);
 }
@@ -112,8 +122,9 @@ int main(int argc, char **argv) {
     JSAMPLE *row = NULL;
     size_t room = 0, done = 0;
     const bool seekable = argc == 4 && strcmp(argv[3], "seekable") == 0;
-    if (argc != 3 && !seekable) {
-        fprintf(stderr, "jpeg-decode FOLDER SECONDS [seekable]\n");
+    all.codes = argc == 4 && strcmp(argv[3], "codes") == 0;
+    if (argc != 3 && !seekable && !all.codes) {
+        fprintf(stderr, "jpeg-decode FOLDER SECONDS [seekable|codes]\n");
         return 2;
     }
     all.folder = argv[1];

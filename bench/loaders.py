@@ -8,8 +8,9 @@ ImageNet.
 
 All are measured in turns. A figure is the samples of a second of processor time, of all threads of a process, so that it
 can be taken on a machine that does other work, too; and by the clock. "whole" is what libjpeg-turbo alone takes to
-decode the images, with nothing else. "seekable" are the same images in a pack of `kolo data pack --seekable`. Printed are
-medians over the rounds, and the median of the ratios to Kolo in the same round. --python runs those of other projects
+decode the images, with nothing else, and "codes" their Huffman codes alone, without any pixel. "seekable" are the same
+images in a pack of `kolo data pack --seekable`. Printed are medians over the rounds, and the median of the ratios to Kolo
+in the same round. --python runs those of other projects
 (bench/peers/loader_peers.py names the packages of each); one that cannot be measured is named with the reason. --scaling
 also compares loaders of one and of two threads, and two processes of one thread each at a time: what the machine allows,
 as its cores share caches, memory and frequency.
@@ -104,7 +105,8 @@ def report(opts, seekable):
     contenders = {"kolo": lambda: kolo(opts, ""), "kolo, decode=scaled": lambda: kolo(opts, ",decode=scaled"),
                   "kolo, seekable": lambda: kolo(opts, "", data=seekable),
                   "kolo, seekable, decode=scaled": lambda: kolo(opts, ",decode=scaled", data=seekable),
-                  "whole": lambda: whole(opts), "whole, seekable": lambda: whole(opts, "seekable")}
+                  "whole": lambda: whole(opts), "codes": lambda: whole(opts, "codes"),
+                  "whole, seekable": lambda: whole(opts, "seekable")}
     for name in filter(None, opts.peers.split(",")):
         contenders[name] = lambda name=name: peer(opts, name, seen)
     figures = measure(contenders, opts.rounds)
