@@ -1,4 +1,5 @@
-/* mlp: a multi-layer perceptron: flatten, `layers` times linear and ReLU, linear. */
+/* mlp: a multi-layer perceptron: flatten, `layers` times linear and ReLU, linear. It predicts a
+ * class, or with value=1 a number, by its squared error. */
 #include "models/layers.h"
 #include "models/options.h"
 #include "models/zoo.h"
@@ -12,11 +13,24 @@ static kolo_value linear(kolo_graph *g, int64_t number, kolo_value x, int64_t in
     return model_linear(g, name, x, inputs, outputs);
 }
 
+static void add_class(kolo_graph *g, kolo_value logits, kolo_value y) {
+    kolo_output(g, "logits", logits);
+    kolo_output(g, "loss", kolo_softmax_xent(g, logits, y));
+    kolo_output(g, "correct", kolo_accuracy(g, logits, y));
+}
+
+static void add_value(kolo_graph *g, kolo_value h, kolo_value y, int64_t batch) {
+    kolo_value value = kolo_reshape(g, h, kolo_shape_1(batch));
+    kolo_output(g, "value", value);
+    kolo_output(g, "loss", kolo_mse_loss(g, value, y));
+}
+
 static kolo_status build(kolo_graph *g, const kolo_model_opts *opts) {
-    int64_t hidden = 128, layers = 2;
+    int64_t hidden = 128, layers = 2, value = 0;
     const kolo_model_option table[] = {{"hidden", 1, 1 << 20, &hidden, 0},
-                                       {"layers", 0, 64, &layers, 0}};
-    kolo_status status = kolo_model_options_parse("mlp", opts->options, table, 2);
+                                       {"layers", 0, 64, &layers, 0},
+                                       {"value", 0, 1, &value, 0}};
+    kolo_status status = kolo_model_options_parse("mlp", opts->options, table, 3);
     if (status != KOLO_OK) return status;
 
     kolo_shape batch = {opts->sample.rank + 1, {opts->batch}};
@@ -26,7 +40,8 @@ static kolo_status build(kolo_graph *g, const kolo_model_opts *opts) {
     }
     for (int i = 0; i < opts->sample.rank; i++) batch.dim[i + 1] = opts->sample.dim[i];
     kolo_value x = kolo_input(g, "x", KOLO_DTYPE_F32, batch);
-    kolo_value y = kolo_input(g, "y", KOLO_DTYPE_I32, kolo_shape_1(opts->batch));
+    kolo_value y =
+        kolo_input(g, "y", value ? KOLO_DTYPE_F32 : KOLO_DTYPE_I32, kolo_shape_1(opts->batch));
 
     int64_t width = kolo_shape_count(&opts->sample);
     kolo_value h = kolo_flatten(g, x);
@@ -34,10 +49,12 @@ static kolo_status build(kolo_graph *g, const kolo_model_opts *opts) {
         h = kolo_relu(g, linear(g, i, h, width, hidden));
         width = hidden;
     }
-    kolo_value logits = linear(g, layers + 1, h, width, opts->classes);
-    kolo_output(g, "logits", logits);
-    kolo_output(g, "loss", kolo_softmax_xent(g, logits, y));
-    kolo_output(g, "correct", kolo_accuracy(g, logits, y));
+    h = linear(g, layers + 1, h, width, value ? 1 : opts->classes);
+    if (value) {
+        add_value(g, h, y, opts->batch);
+    } else {
+        add_class(g, h, y);
+    }
     return kolo_graph_check(g);
 }
 
@@ -46,7 +63,8 @@ const kolo_model kolo_model_mlp = {
     .recipe = "optimizer=adam lr=0.001",
     .recipe_source = "Kingma, Ba, 2015, section 6.2",
     .summary = "multi-layer perceptron",
-    .options_help = "hidden=128 (units of each hidden layer), layers=2 (hidden layers)",
+    .options_help = "hidden=128 (units of each hidden layer), layers=2 (hidden layers), "
+                    "value=0 (1: predicts a number, not a class)",
     .sample = {3, {1, 28, 28}},
     .classes = 10,
     .build = build,

@@ -193,7 +193,8 @@ static kolo_status unknown_name(const char *name) {
     kolo_status status =
         closest
             ? KOLO_FAIL(KOLO_ERR_ARG, "unknown data set \"%s\": did you mean %s?", name, closest)
-            : KOLO_FAIL(KOLO_ERR_ARG, "unknown data set \"%s\": known are %s", name,
+            : KOLO_FAIL(KOLO_ERR_ARG, "unknown data set \"%s\"%s: known are %s", name,
+                        strchr(name, ':') ? "" : ", and no file or folder of this name",
                         known.failed ? "fashion-mnist" : known.text);
     kolo_text_fini(&known);
     return status;

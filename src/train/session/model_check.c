@@ -51,9 +51,10 @@ static kolo_status check_labels(const kolo_session_config *opts, int64_t batch,
     if (y->dtype == dtype && kolo_shape_equal(&y->shape, &want)) return KOLO_OK;
     if (y->dtype != dtype || y->shape.rank < 1 || y->shape.dim[0] != batch) {
         return KOLO_FAIL(
-            KOLO_ERR_ARG, "model %s: the input \"y\" is %s %s; labels are %s, %s for this batch",
+            KOLO_ERR_ARG, "model %s: the input \"y\" is %s %s; labels are %s, %s for this batch%s",
             name_of(opts), kolo_dtype_name(y->dtype), kolo_shape_text(&y->shape, model),
-            kolo_dtype_name(dtype), kolo_shape_text(&want, data));
+            kolo_dtype_name(dtype), kolo_shape_text(&want, data),
+            opts->numeric ? ": they need a model of numbers, such as mlp:value=1" : "");
     }
     for (int i = 0; i < each.rank; i++) each.dim[i] = y->shape.dim[i + 1];
     return KOLO_FAIL(

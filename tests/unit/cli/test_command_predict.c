@@ -198,6 +198,38 @@ static void clicks_have_one_logit(void **state) {
     }
 }
 
+static void check_value(const json_t *line, int i) {
+    const double value = test_json_number(line, "value");
+    if (!(fabs(value) < 4)) fail_msg("sample %d: %g", i, value);
+}
+
+/* A table of numbers whose target is one, a sum of the others. */
+static void numbers_are_predicted(void **state) {
+    enum { ROWS = 200 };
+    char text[ROWS * 16] = "";
+    for (int i = 0, n = 0; i < ROWS; i++) {
+        const double a = i % 7 * 0.25, b = i % 5 * 0.5;
+        n += snprintf(text + n, sizeof text - (size_t)n, "%g,%g,%g\n", a, b, 2 * a - b);
+    }
+    ASSERT_OK(kolo_file_write("sums.csv", text, strlen(text)));
+    assert_int_equal(test_run("train --model mlp:value=1,hidden=32 --data csv:sums.csv,type=value "
+                              "--epochs 20 --batch 4 --lr 0.01 --threads 1 --out sums"),
+                     0);
+    assert_int_equal(test_run("predict --checkpoint sums/checkpoint-final.safetensors --data "
+                              "csv:sums.csv,type=value --output value"),
+                     0);
+    assert_int_equal(each_line("out", check_value), ROWS / 10);
+    assert_int_equal(test_run("eval --checkpoint sums/checkpoint-final.safetensors --data "
+                              "csv:sums.csv,type=value --json eval.json"),
+                     0);
+    json_t *eval = test_json("eval.json"); /* the variance of the targets is 1.5 */
+    assert_true(test_json_number(eval, "test_loss") < 0.02);
+    json_decref(eval);
+    test_run_fails("train --model mlp --data csv:sums.csv,type=value", 2,
+                   "kolo: model mlp: the input \"y\" is i32 [1]; labels are f32, [1] for this "
+                   "batch: they need a model of numbers, such as mlp:value=1\n");
+}
+
 static void files_that_are_read_are_not_replaced(void **state) {
     train_once();
     test_run_fails("predict --checkpoint run/checkpoint-final.safetensors --data " IMAGES
@@ -283,6 +315,7 @@ TEST_MAIN(test_command_predict) {
         cmocka_unit_test(predictions_agree_with_evaluation),
         cmocka_unit_test(workers_share_the_samples),
         cmocka_unit_test(clicks_have_one_logit),
+        cmocka_unit_test(numbers_are_predicted),
         cmocka_unit_test(files_that_are_read_are_not_replaced),
         cmocka_unit_test(sequences_predict_the_next_token),
         cmocka_unit_test(predictions_of_nan_are_refused),
