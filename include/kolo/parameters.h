@@ -139,9 +139,12 @@ typedef struct kolo_parameters_opts {
      * buckets, replicas, record or replay. NULL: none. */
     size_t (*exchange)(void *arg, const kolo_parameters_update *update, int k, float *numbers);
     size_t exchanged;
-    /* Called once at the owner, before the first update, with its initial values and then its
-     * state. May be NULL. */
+    /* Called at the owner with its values and then its state: the initial ones before the first
+     * update, then those of each kolo_parameters_assign, in the service's thread. May be NULL. */
     void (*load)(void *arg, const float *initial);
+    /* Called at the owner, in the service's thread, with the settings of kolo_parameters_configure,
+     * for each of its parts. An error is that of the call. NULL: there are no settings. */
+    kolo_status (*configure)(void *arg, const void *settings, size_t bytes);
     /* Copies the state of the owner to `state`; in the service's thread. Required there with a
      * state.
      */
@@ -246,6 +249,18 @@ KOLO_API kolo_status kolo_parameters_finish(kolo_parameters *parameters);
 /* Reads the state of all owners into `state`, as it is after this worker's latest push that a pull
  * has completed. A worker. Blocks. PEER; TIMEOUT. */
 KOLO_API kolo_status kolo_parameters_read_state(kolo_parameters *parameters, float *state);
+/* Replaces the values and the state of all owners by `initial`, as in kolo_parameters_create, while
+ * no worker pushes or pulls; the others pull afterwards. A worker. Blocks. ARG: the latest push was
+ * not followed by a pull, or this worker has finished, or an owner has pushes of a step that is
+ * not complete; with `replicas`, `record` or `replay`; PEER; TIMEOUT. */
+KOLO_API kolo_status kolo_parameters_assign(kolo_parameters *parameters, const float *initial);
+enum { KOLO_SETTINGS_MOST = 64 };
+/* Sends the program's settings, such as a learning rate, to all owners: up to KOLO_SETTINGS_MOST
+ * bytes. They take effect before the next push of this worker, and after its earlier ones. A
+ * worker. Blocks. ARG: as kolo_parameters_assign, or the owners have no `configure`; its errors;
+ * PEER; TIMEOUT. */
+KOLO_API kolo_status kolo_parameters_configure(kolo_parameters *parameters, const void *settings,
+                                               size_t bytes);
 /* The reads of this worker by staleness: adds them to counts[KOLO_STALENESS_BINS]. The staleness of
  * a read is the largest over the owners. */
 KOLO_API void kolo_parameters_count_reads(const kolo_parameters *parameters, uint64_t *counts);

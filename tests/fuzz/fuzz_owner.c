@@ -55,6 +55,11 @@ static void update(void *arg, const kolo_parameters_update *u) {
     for (size_t i = 0; i < u->count; i++) u->values[i] -= u->gradient[HEAD + i];
 }
 
+static kolo_status configure(void *arg, const void *settings, size_t bytes) {
+    const uint8_t first = *(const uint8_t *)settings;
+    return first % 2 ? KOLO_FAIL(KOLO_ERR_ARG, "settings of %zu bytes", bytes) : KOLO_OK;
+}
+
 static void save(void *arg, float *state) { memset(state, 0, STATE * sizeof *state); }
 
 static void progress(void *arg, double *samples, double *loss) {
@@ -109,6 +114,8 @@ static void send(int client) {
     if (kind == KOLO_OWNER_SUMMANDS) q->key = next() % 8;
     q->clock = about(kind == KOLO_OWNER_LEASE ? 20 : g.clock[client] + (how / 4 % 2));
     q->input_bytes = least(about(pushes ? rest * sizeof(float) : 0));
+    if (kind == KOLO_OWNER_ASSIGN) q->input_bytes = least(about((VALUES + STATE) * sizeof(float)));
+    if (kind == KOLO_OWNER_CONFIGURE) q->input_bytes = least(about(KOLO_SETTINGS_MOST));
     if (part) q->input_bytes = next() % GRADIENT * sizeof(float);
     if (kind == KOLO_OWNER_SUMMANDS) q->input_bytes = next() % (EXCHANGED + 2) * sizeof(float);
     if (kind == KOLO_OWNER_BARRIER && how / 8 % 2) q->input_bytes = GRADIENT * sizeof(float);
@@ -169,6 +176,7 @@ static void choose(uint8_t how) {
         .joins = JOINS,
         .check = check,
         .update = update,
+        .configure = configure,
         .save = save,
         .progress = progress,
     };

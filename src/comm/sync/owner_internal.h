@@ -2,7 +2,7 @@
 /* The owner of a part of the parameters, as the files that implement it see it: owner_state.c has
  * what they share, parameters_owner.c takes requests, owner_bsp.c completes steps of several
  * workers, owner_exchange.c sums over the owners, owner_lease.c has leases, the common end of the
- * run, and workers that join. */
+ * run, and workers that join, owner_assign.c takes values and settings. */
 
 #include "comm/sync/adapt.h"
 #include "comm/sync/leases.h"
@@ -156,3 +156,15 @@ void kolo_owner_pause(kolo_parameters_owner *o, int w, kolo_service_call *call);
 void kolo_owner_stop(kolo_parameters_owner *o, int w, kolo_service_call *call);
 /* A worker joins while the others make steps, unless they are about to end. */
 void kolo_owner_join(kolo_parameters_owner *o, int w, kolo_service_call *call);
+
+/* owner_assign.c */
+/* Whether values and settings may be changed during a run. */
+bool kolo_owner_is_settable(const kolo_parameters_owner *o);
+/* The values and the state become these, and the program gets them. */
+void kolo_owner_set_values(kolo_parameters_owner *o, const float *own);
+/* Whether a request for new values, or with settings, is valid. */
+bool kolo_owner_may_assign(const kolo_parameters_owner *o, const kolo_service_call *call);
+bool kolo_owner_may_configure(const kolo_parameters_owner *o, const kolo_service_call *call);
+/* Answers them. */
+void kolo_owner_assign(kolo_parameters_owner *o, kolo_service_call *call);
+void kolo_owner_configure(kolo_parameters_owner *o, kolo_service_call *call);

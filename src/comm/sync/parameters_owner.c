@@ -153,7 +153,8 @@ static bool is_valid(const owner *o, int number, const kolo_service_call *call) 
     const worker *w = &o->workers[number];
     const size_t input = call->input_bytes / sizeof(float);
     const size_t left = o->has.pushed.count - w->n_staged;
-    if (call->input_bytes % sizeof(float) || !kolo_parameters_owner_fits(o, call)) return false;
+    if (!kolo_parameters_owner_fits(o, call)) return false;
+    if (call->input_bytes % sizeof(float) && call->kind != KOLO_OWNER_CONFIGURE) return false;
     switch (call->kind) {
     case KOLO_OWNER_PULL:
         return input == 0 && !w->pull && is_clock(o, number, call);
@@ -181,6 +182,10 @@ static bool is_valid(const owner *o, int number, const kolo_service_call *call) 
         return number >= o->n_first && w->gone && o->lost[number] == 0 && input == 0;
     case KOLO_OWNER_PAUSE:
         return input == 0 && call->clock > 0 && call->clock <= KOLO_OWNER_POINT_MOST;
+    case KOLO_OWNER_ASSIGN:
+        return kolo_owner_is_active(w) && kolo_owner_may_assign(o, call);
+    case KOLO_OWNER_CONFIGURE:
+        return kolo_owner_is_active(w) && kolo_owner_may_configure(o, call);
     case KOLO_OWNER_IDLE:
         return o->opts->leases && input == 0 && kolo_owner_is_active(w) && !w->push;
     default:
@@ -366,6 +371,10 @@ void kolo_parameters_owner_serve(void *arg, kolo_service_call *call) {
         o->workers[w].barrier = call;
         if (call->input_bytes > 0) kolo_owner_add(o, o->barrier_sum, &o->n_given, call->input, 1);
         go_on(o);
+    } else if (call->kind == KOLO_OWNER_ASSIGN) {
+        kolo_owner_assign(o, call);
+    } else if (call->kind == KOLO_OWNER_CONFIGURE) {
+        kolo_owner_configure(o, call);
     } else {
         push(o, w, call);
     }
@@ -478,7 +487,8 @@ size_t kolo_parameters_owner_room(const owner *o, uint32_t kind) {
 }
 
 bool kolo_parameters_owner_fits(const owner *o, const kolo_service_call *call) {
-    return call->kind < KOLO_OWNER_KINDS &&
+    const bool sets = call->kind == KOLO_OWNER_ASSIGN || call->kind == KOLO_OWNER_CONFIGURE;
+    return call->kind < KOLO_OWNER_KINDS && (!sets || kolo_owner_is_settable(o)) &&
            call->output_bytes == kolo_parameters_owner_room(o, call->kind);
 }
 
@@ -519,11 +529,7 @@ void kolo_parameters_owner_share_sum(owner *o, float *sum) {
 }
 
 void kolo_parameters_owner_load(owner *o, const float *all) {
-    const float *own = all + o->has.values.first + o->has.state.first;
-    const size_t values = o->has.values.count;
-    memcpy(o->values, own, values * sizeof *own);
-    memcpy(o->state, own + values, o->has.state.count * sizeof *own);
-    if (o->opts->load) o->opts->load(o->opts->arg, own);
+    kolo_owner_set_values(o, all + o->has.values.first + o->has.state.first);
 }
 
 bool kolo_parameters_owner_ended(owner *o, int64_t timeout_ms) {

@@ -46,8 +46,10 @@ typedef enum kolo_owner_request {
                          the latest point where all pause, 0: none */
     KOLO_OWNER_JOIN,  /* of a worker that joins: the clock of the reply is 0 while workers wait for
                          each other; at the first owner otherwise the end of leases, at others 1 */
-    KOLO_OWNER_SUMMANDS, /* of another owner: its part of a sum; the key: its number, from 0 */
-    KOLO_OWNER_SUM,      /* of the latest barrier that has one */
+    KOLO_OWNER_SUMMANDS,  /* of another owner: its part of a sum; the key: its number, from 0 */
+    KOLO_OWNER_SUM,       /* of the latest barrier that has one */
+    KOLO_OWNER_ASSIGN,    /* the values and the state from now on */
+    KOLO_OWNER_CONFIGURE, /* settings of the program */
     KOLO_OWNER_KINDS
 } kolo_owner_request;
 
@@ -89,7 +91,8 @@ void kolo_parameters_owner_destroy(kolo_parameters_owner *owner);
 /* Before the first request: lets a worker send its pushes in parts, for which the owner has memory
  * from then on. NOMEM. */
 kolo_status kolo_parameters_owner_stage(kolo_parameters_owner *owner, int worker);
-/* The room for a reply to a kind of request; whether that of a request is right. */
+/* The room for a reply to a kind of request; whether an owner takes the kind of a request, whose
+ * room is right. */
 size_t kolo_parameters_owner_room(const kolo_parameters_owner *owner, uint32_t kind);
 bool kolo_parameters_owner_fits(const kolo_parameters_owner *owner, const kolo_service_call *call);
 /* The calls so far were copies of requests to another owner, which is lost: forgets those that it

@@ -33,6 +33,8 @@ kolo_service_request kolo_parameters_request(const kolo_parameters *p, int i, ui
         [KOLO_OWNER_STOP] = "an agreement on the end of the run",
         [KOLO_OWNER_PAUSE] = "an agreement on a point where all meet",
         [KOLO_OWNER_JOIN] = "a worker that joins",
+        [KOLO_OWNER_ASSIGN] = "new values of parameters",
+        [KOLO_OWNER_CONFIGURE] = "new settings of the owners",
     };
     const bool names_part = p->opts.replicas > 0 || kolo_parameters_buckets(p) > 1;
     return (kolo_service_request){.server = kolo_service_server_rank(p->service, server_of(p, i)),
