@@ -53,6 +53,33 @@
  * of the rank. Parameters are set, and files loaded, before the first step on their own
  * (UNSUPPORTED: later).
  *
+ * Servers. With `sync` ps or mesh owners of the parameters make the updates (docs/servers.md): the
+ * workers, each of a part, or `servers` ranks of their own, the last ones, whose sessions have one
+ * use:
+ *
+ *     KOLO_TRY(kolo_session_create(comm, &opts, build, NULL, &session));
+ *     if (kolo_session_is_server(session)) {
+ *         status = kolo_session_serve(session);            // until all workers have ended
+ *     } else {
+ *         ...                                              // steps, kolo_fit
+ *     }
+ *     kolo_session_destroy(session);
+ *
+ * "Ranks" and "all ranks" then are the workers, except for kolo_session_create. All other functions
+ * fail on a server (ARG). The owners begin with the parameters, the schedule and the number of
+ * steps of the workers; kolo_session_set, _set_lr, _load, _load_partial and a kolo_fit that resumes
+ * change these at the owners too, between two steps. With `consistency` "bsp" all is as without
+ * servers: kolo_session_step is collective, and a batch that is refused on one worker is refused on
+ * all, which go on. With the other policies a step is of this worker alone, as are its metrics:
+ * those of the steps of all workers that it has not reported yet, without values if there are none.
+ * A batch that is refused is an error of this worker alone, and workers may make different numbers
+ * of steps. kolo_session_get, _predict and _evaluate read what the owners have now, and need no
+ * other worker, except for optimizer state; kolo_session_save, _evaluate_dataset, _set and the
+ * others that are collective let all workers meet first, so that all have the same parameters. Any
+ * other error in a step ends the session: further calls fail, and the steps of the others do
+ * (PEER). So does the loss of a worker or a server. UNSUPPORTED: f64, keep_gradients, and of the
+ * policies rounds, leases and groups.
+ *
  * Sizes. A plan is compiled for each batch size, when it first occurs; a program should use few.
  *
  * A session belongs to one thread at a time. ARG for NULL where it is not allowed. */
@@ -98,12 +125,17 @@ typedef struct kolo_session_opts {
     bool sparse_embedding;         /* see kolo_train_opts */
     bool sync_bn;                  /* see kolo_train_opts */
     int zero;                      /* see kolo_train_opts */
-    /* When the ranks synchronize, "lag:S", "local:H", "bmuf:H" or "diloco:H" with their keys, and
-     * how they compress what they exchange, "int8", "topk:R", "auto" or "1bit,warmup=N": see
-     * kolo_train_opts, and Rounds above. The first full steps of a session with "auto" are
-     * measured, and those of a warm-up are counted from step 0, those before a load included.
-     * Copied; NULL: "bsp", "none". UNSUPPORTED: policies of servers, and either with f64 or
-     * keep_gradients. */
+    /* Who sums gradients and updates parameters, and ranks that only do that: see kolo_train_opts,
+     * and Servers above. The same on all ranks, servers included. */
+    kolo_sync sync;
+    int servers;
+    /* When the ranks synchronize, "lag:S", "local:H", "bmuf:H" or "diloco:H" with their keys, with
+     * owners of the parameters "bsp:drop=M", "ssp:S", "asp" or "auto", and how they compress what
+     * they exchange, "int8", "topk:R", "auto" or "1bit,warmup=N": see kolo_train_opts, and Rounds
+     * and Servers above. The first full steps of a session with compression "auto" are measured,
+     * and those of a warm-up are counted from step 0, those before a load included. Copied; NULL:
+     * "bsp", "none".
+     * UNSUPPORTED: either with f64 or keep_gradients. */
     const char *consistency, *compress;
     int64_t compress_min_bytes; /* see kolo_train_opts */
     double lr;                  /* default 0.01 */
@@ -134,8 +166,16 @@ typedef struct kolo_session_opts {
  * NOMEM; the builder's errors. */
 KOLO_API kolo_status kolo_session_create(kolo_comm *comm, const kolo_session_opts *opts,
                                          kolo_build *build, void *arg, kolo_session **session);
-/* Not collective. NULL is allowed. */
+/* Not collective. NULL is allowed. On ranks that own parameters it blocks until all workers have
+ * destroyed their sessions, or are lost. */
 KOLO_API void kolo_session_destroy(kolo_session *session);
+
+/* Whether this rank is a server: see Servers above. */
+KOLO_API bool kolo_session_is_server(const kolo_session *session);
+/* On a server: blocks until all workers have destroyed their sessions; a thread of the library
+ * serves them from the creation on. ARG: this rank is a worker; PEER: a worker was lost or ended
+ * after an error, which it names, or the program was interrupted (kolo_comm_opts). */
+KOLO_API kolo_status kolo_session_serve(kolo_session *session);
 
 /* ---- training ---- */
 
@@ -170,7 +210,8 @@ KOLO_API int64_t kolo_session_steps(const kolo_session *session);
 /* The learning rate of the next step. */
 KOLO_API double kolo_session_lr(const kolo_session *session);
 /* Sets the learning rate of all further steps in place of the schedule; must be equal on all ranks.
- * ARG: not above 0. */
+ * ARG: not above 0. With servers rank 0 sets it at the owners, for its next push and all after
+ * that; PEER, TIMEOUT. */
 KOLO_API kolo_status kolo_session_set_lr(kolo_session *session, double lr);
 
 /* ---- runs ---- */
@@ -227,7 +268,7 @@ KOLO_API kolo_status kolo_fit(kolo_session *session, const kolo_dataset *train,
 /* The metrics of a batch of any number of samples of this rank, with dropout off and the running
  * statistics of batch normalization. Not collective, except with `zero` 3 or a mesh of other axes
  * than dp, where a rank has a part of the parameters. ARG: as for a step, but for the shares; a
- * batch without samples. */
+ * batch without samples. With servers: PEER, TIMEOUT. */
 KOLO_API kolo_status kolo_session_evaluate(kolo_session *session, const kolo_batch *batch,
                                            kolo_metrics *metrics);
 
@@ -255,7 +296,8 @@ KOLO_API kolo_status kolo_session_predict(kolo_session *session, const kolo_batc
  * there are only `i` tensors or fewer. */
 KOLO_API kolo_status kolo_session_tensor(const kolo_session *session, int i, kolo_field *tensor);
 /* Copies a tensor to `data`, row-major, `bytes` long. Not collective, except for what ranks divide:
- * with `zero` optimizer state, on level 3 parameters; on a mesh of other axes than dp everything.
+ * with `zero` and with servers optimizer state, on level 3 parameters; on a mesh of other axes than
+ * dp everything.
  * ARG: no such tensor (the message suggests one), or `bytes` is not its size. */
 KOLO_API kolo_status kolo_session_get(const kolo_session *session, const char *name, void *data,
                                       size_t bytes);

@@ -196,7 +196,7 @@ struct kolo_session_opts {
     int64_t batch, accumulate, global_batch, reproducible;
     const char *mesh, *pipeline, *placement, *worker_weights; int64_t stage_bytes, rebalance_stages; uint64_t seed;
     int threads; const char *device; int loader_threads; kolo_optimizer_opts optimizer; bool sparse_embedding, sync_bn; int zero;
-    const char *consistency, *compress; int64_t compress_min_bytes;
+    kolo_sync sync; int servers; const char *consistency, *compress; int64_t compress_min_bytes;
     double lr; kolo_lr_schedule schedule; double lr_min, lr_power, lr_step_factor;
     int64_t lr_step_every, warmup_steps, steps; kolo_precision precision;
     kolo_recompute recompute; kolo_algorithm algorithm; int64_t bucket_bytes;
@@ -437,6 +437,7 @@ const char *kolo_time_name(kolo_time time);
 const char *kolo_split_name(kolo_split split);
 const char *kolo_optimizer_name(kolo_optimizer optimizer);
 const char *kolo_lr_schedule_name(kolo_lr_schedule schedule);
+const char *kolo_sync_name(kolo_sync sync);
 const char *kolo_precision_name(kolo_precision precision);
 const char *kolo_recompute_name(kolo_recompute recompute);
 const char *kolo_save_error_name(kolo_save_error save_error);
@@ -451,6 +452,8 @@ kolo_status kolo_model_find(const char *name, const kolo_model **model);
 kolo_status kolo_session_create(kolo_comm *comm, const kolo_session_opts *opts,
                                 kolo_build *build, void *arg, kolo_session **session);
 void kolo_session_destroy(kolo_session *session);
+bool kolo_session_is_server(const kolo_session *session);
+kolo_status kolo_session_serve(kolo_session *session);
 kolo_status kolo_session_share(const kolo_session *session, int64_t samples, int64_t *first,
                                int64_t *count);
 kolo_status kolo_session_step(kolo_session *session, const kolo_batch *batch,

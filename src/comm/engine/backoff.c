@@ -75,6 +75,11 @@ kolo_status kolo_comm_check_interrupted(kolo_comm *comm, int64_t now_ns) {
                            q ? " while waiting in " : "", q ? q->title : "");
 }
 
+kolo_status kolo_comm_poll_interrupted(kolo_comm *comm) {
+    KOLO_COMM_LOCK_SCOPE(comm);
+    return kolo_comm_check_interrupted(comm, kolo_now_ns());
+}
+
 int64_t kolo_comm_watch_interval_ns(const kolo_comm *comm) {
     int64_t pairs = (int64_t)comm->local_size * comm->size;
     return kolo_max_i64(WATCH_NS, kolo_min_i64(WATCH_MOST_NS, pairs * WATCH_PEER_NS));

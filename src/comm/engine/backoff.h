@@ -23,6 +23,8 @@ void kolo_idle_learn(kolo_comm *comm, const kolo_idle *w);
  * Where several threads use it, only the main thread asks, with the lock released if that may be:
  * the program may need a lock of its own to answer. */
 kolo_status kolo_comm_check_interrupted(kolo_comm *comm, int64_t now_ns);
+/* The same in a wait that is for no request. */
+KOLO_SHARED kolo_status kolo_comm_poll_interrupted(kolo_comm *comm);
 /* Time between checks of the peers. */
 int64_t kolo_comm_watch_interval_ns(const kolo_comm *comm);
 /* Checks the peers and writes a requested report, at limited rates; called when nothing moves. */

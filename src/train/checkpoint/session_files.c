@@ -140,7 +140,8 @@ kolo_status kolo_session_load(kolo_session *s, const char *path) {
     KOLO_TRY(kolo_session_check_new(s, "loading a file"));
     KOLO_TRY(kolo_session_consolidate(s));
     kolo_comm *comm = kolo_session_comm(s);
-    position at = {kolo_session_steps(s), kolo_session_order(s)};
+    const int64_t before_steps = kolo_session_steps(s);
+    position at = {before_steps, kolo_session_order(s)};
     kolo_exchange_before before;
     kolo_status status = enter(s, path, &before);
     if (status == KOLO_OK) status = takes_part(s) ? read_file(s, path, &at) : KOLO_OK;
@@ -149,7 +150,8 @@ kolo_status kolo_session_load(kolo_session *s, const char *path) {
     kolo_session_set_steps(s, at.steps, (int)at.order);
     KOLO_TRY(share(s));
     kolo_session_restore_local(s); /* the file has what each rank had */
-    return KOLO_OK;
+    const int64_t updates = at.steps == before_steps ? kolo_session_updates(s) : 0; /* weights */
+    return kolo_session_assign(s, updates);
 }
 
 /* Broadcasts the text of rank 0; *text is then allocated on every rank. */
@@ -189,10 +191,11 @@ kolo_status kolo_session_load_partial(kolo_session *s, const char *path, char **
     if (status == KOLO_OK) status = share_text(comm, &lines, &text);
     kolo_text_fini(&lines);
     if (status != KOLO_OK) return status;
-    if (rest) {
+    status = kolo_session_assign(s, kolo_session_updates(s));
+    if (rest && status == KOLO_OK) {
         *rest = text;
     } else {
         kolo_free(text);
     }
-    return KOLO_OK;
+    return status;
 }

@@ -389,7 +389,10 @@ void kolo_job_close_trace(kolo_job *j) {
 kolo_status kolo_job_resume(kolo_job *j) {
     KOLO_TRY(try_shared_folder(j));
     KOLO_TRY(kolo_resume_load(&j->resume, j->session, j->comm));
-    if (j->resume.state.steps > 0) kolo_session_restore_local(j->session);
+    if (j->resume.state.steps > 0) {
+        kolo_session_restore_local(j->session);
+        KOLO_TRY(kolo_session_assign(j->session, j->resume.state.updates)); /* of kolo_fit */
+    }
     j->state.steps = kolo_session_steps(j->session);
     j->saved = j->resume.here ? j->resume.state.steps : 0;
     j->end = j->setup.total_steps;

@@ -87,6 +87,7 @@ kolo_status kolo_fit(kolo_session *session, const kolo_dataset *train, const kol
     const kolo_fit_opts o = opts ? *opts : (kolo_fit_opts){0};
     kolo_train_result unused;
     if (!session) return KOLO_FAIL(KOLO_ERR_ARG, "no session to fit: create one");
+    KOLO_TRY(kolo_session_check_works(session));
     KOLO_TRY(kolo_session_check_f32(session, "runs"));
     kolo_comm *comm = kolo_session_comm(session);
     kolo_job j = {

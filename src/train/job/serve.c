@@ -5,6 +5,7 @@
 #include "train/job/job.h"
 #include "train/session/agree.h"
 #include "train/session/memory.h"
+#include "train/session/own_servers.h"
 #include "train/session/served.h"
 
 #include <inttypes.h>
@@ -12,13 +13,9 @@
 kolo_status kolo_job_divide(kolo_job *j, const kolo_train_opts *opts) {
     const int servers = opts && opts->sync == KOLO_SYNC_PS ? opts->servers : 0;
     if (servers <= 0) return KOLO_OK;
-    if (servers >= j->size) {
-        return KOLO_FAIL(KOLO_ERR_ARG, "%d servers of %d processes: there must be a worker",
-                         servers, j->size);
-    }
-    j->size -= servers;
+    KOLO_TRY(kolo_count_workers(j->size, servers, &j->size));
     j->serves = j->rank >= j->size;
-    KOLO_TRY(kolo_comm_split(j->world, j->serves, j->rank, &j->own_comm));
+    KOLO_TRY(kolo_split_servers(j->world, servers, &j->own_comm));
     j->comm = j->own_comm;
     return KOLO_OK;
 }
@@ -90,7 +87,8 @@ void kolo_job_note_policy(kolo_job *j) {
 /* ---- lost workers ---- */
 
 bool kolo_job_outlives_workers(const kolo_job *j) {
-    return kolo_job_is_asynchronous(j) && j->setup.opts.servers > 0;
+    return kolo_job_is_asynchronous(j) && j->setup.opts.servers > 0 &&
+           !j->setup.session.needs_workers;
 }
 
 static void notify(const kolo_job *j, kolo_text *line) {

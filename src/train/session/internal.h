@@ -83,6 +83,9 @@ struct kolo_session {
     kolo_rounds *rounds;          /* ranks train on their own between these; NULL: they do not, or
                                      not yet */
     kolo_served *served;          /* the exchange with owners of parameters; NULL: there are none */
+    kolo_comm *own_comm;          /* `comm`, if the session has split it; else NULL */
+    bool is_server;               /* it has owners alone: no comm, store and plans */
+    bool ended;                   /* with owners: by an error */
     kolo_tables *tables;          /* of `served`; NULL: there are none */
     uint32_t pulled;              /* inputs that are rows of tables at servers, a bit each */
     kolo_batch upcoming;          /* whose rows the next step reads ahead; count 0: none */

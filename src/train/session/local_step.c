@@ -2,6 +2,7 @@
  * (plan/rounds.h). */
 #include "base/clock.h"
 #include "plan/store.h"
+#include "train/session/agree.h"
 #include "train/session/internal.h"
 
 #include <inttypes.h>
@@ -87,6 +88,19 @@ kolo_status kolo_session_consolidate(kolo_session *s) {
 
 kolo_status kolo_session_consolidate_errors(kolo_session *s) {
     return s->served ? kolo_served_sum_residuals(s->served, s) : KOLO_OK;
+}
+
+kolo_status kolo_session_refresh(kolo_session *s, bool state) {
+    if (!s->served) return s->rounds ? KOLO_OK : kolo_session_consolidate(s);
+    if (state) return kolo_served_read_all(s->served, s);
+    /* With bsp its latest step has read what they have until the next one. */
+    const bool newer = kolo_consistency_is_alone(&s->opts.consistency);
+    return newer ? kolo_served_pull(s->served, s) : KOLO_OK;
+}
+
+kolo_status kolo_session_assign(kolo_session *s, int64_t updates) {
+    if (!s->served) return KOLO_OK;
+    return kolo_agree(s->comm, kolo_served_assign(s->served, s, updates));
 }
 
 void kolo_session_restore_local(kolo_session *s) {

@@ -201,6 +201,17 @@ static kolo_status check_step(const kolo_session *s, int64_t samples) {
                      full);
 }
 
+/* Workers that make steps on their own exchange nothing: an error is that of this rank alone. */
+static kolo_status complete_alone(const kolo_session *s, const kolo_batch *batch,
+                                  kolo_batch *whole) {
+    KOLO_TRY(check_labels(s, batch));
+    *whole = *batch;
+    if (batch->global_count > 0) return KOLO_OK; /* of a loader */
+    whole->global_count = kolo_max_i64(batch->count, 1);
+    whole->first = batch->count * data_rank(s); /* for random draws, as if all had as many */
+    return KOLO_OK;
+}
+
 kolo_status kolo_own_batch_complete(kolo_session *s, const kolo_batch *batch, kolo_batch *whole) {
     int64_t samples;
     KOLO_TRY(kolo_session_check_together(s));
@@ -208,6 +219,9 @@ kolo_status kolo_own_batch_complete(kolo_session *s, const kolo_batch *batch, ko
         return KOLO_FAIL(KOLO_ERR_ARG, "a session that evaluates only makes no steps");
     }
     kolo_status status = check(s, batch, UINT32_MAX);
+    if (s->served && kolo_consistency_is_alone(&s->opts.consistency)) {
+        return status == KOLO_OK ? complete_alone(s, batch, whole) : status;
+    }
     if (batch && batch->global_count > 0) {
         KOLO_TRY(status);
         KOLO_TRY(check_loaded(s, batch));

@@ -6,6 +6,7 @@
 
 static inline kolo_status check_session(const kolo_session *s) {
     if (!s) return KOLO_FAIL(KOLO_ERR_ARG, "no session: create one");
+    KOLO_TRY(kolo_session_check_works(s));
     if (s->n_plans > 0) return KOLO_OK;
     return KOLO_FAIL(KOLO_ERR_ARG, "the session has ended: its plans could not be compiled anew");
 }

@@ -8,12 +8,6 @@
 
 /* ---- evaluation ---- */
 
-/* What a step of kolo_fit has left for the next one, in a callback. Ranks that train on their own
- * leave nothing, and have the mean of all only after collective calls. */
-static kolo_status complete_step(kolo_session *s) {
-    return s->rounds ? KOLO_OK : kolo_session_consolidate(s);
-}
-
 /* The metrics of tensors, from those that the batch has left. */
 static kolo_status reduce_tensors(const kolo_session *s, kolo_metrics *metrics) {
     const kolo_metric *m = kolo_metric_table();
@@ -36,7 +30,7 @@ static kolo_status reduce_tensors(const kolo_session *s, kolo_metrics *metrics) 
 
 /* Before a forward pass of this purpose. */
 static kolo_status prepare(kolo_session *s, kolo_purpose use, int64_t key, int64_t samples) {
-    KOLO_TRY(kolo_session_end(s, complete_step(s)));
+    KOLO_TRY(kolo_session_end(s, kolo_session_refresh(s, false)));
     return kolo_session_compile_forward(s, use, key, samples);
 }
 
@@ -236,8 +230,9 @@ kolo_status kolo_session_get(const kolo_session *s, const char *name, void *data
     KOLO_TRY(check_session(s));
     KOLO_TRY(agree_on_tensor(s, name, find_tensor(s, name, data, bytes, &entry)));
     KOLO_ASSERT(entry);
-    if (kolo_store_entry_is_sharded(entry)) KOLO_TRY(kolo_session_check_together(s));
-    KOLO_TRY(complete_step((kolo_session *)s));
+    const bool state = s->served && kolo_name_is_optimizer(entry->name);
+    if (kolo_store_entry_is_sharded(entry) || state) KOLO_TRY(kolo_session_check_together(s));
+    KOLO_TRY(kolo_session_refresh((kolo_session *)s, state));
     return kolo_store_read(s->store, entry, data);
 }
 
@@ -274,7 +269,8 @@ kolo_status kolo_session_set(kolo_session *s, const char *name, const void *data
     }
     if (status == KOLO_OK) status = kolo_store_write(s->store, entry, copy);
     kolo_free(copy);
-    return kolo_agree(s->comm, status);
+    KOLO_TRY(kolo_agree(s->comm, status));
+    return kolo_session_end(s, kolo_session_assign(s, kolo_session_updates(s)));
 }
 
 static kolo_status check_gradients(const kolo_session *s) {

@@ -13,6 +13,7 @@
 #include "train/session/internal.h"
 #include "train/session/memory.h"
 #include "train/session/own_batch.h"
+#include "train/session/own_servers.h"
 #include "train/session/setup.h"
 
 #include <inttypes.h>
@@ -40,6 +41,8 @@ static kolo_train_opts job_options(const kolo_session_opts *o) {
         .sparse_embedding = o->sparse_embedding,
         .sync_bn = o->sync_bn,
         .zero = o->zero,
+        .sync = o->evaluate_only ? KOLO_SYNC_ALLREDUCE : o->sync,
+        .servers = o->evaluate_only ? 0 : o->servers,
         .consistency = o->evaluate_only ? NULL : o->consistency,
         .compress = o->evaluate_only ? NULL : o->compress,
         .compress_min_bytes = o->compress_min_bytes,
@@ -65,18 +68,25 @@ static kolo_train_opts job_options(const kolo_session_opts *o) {
 
 /* What the workers exchange, where it is not whole gradients in every step. */
 static kolo_status check_exchanges(const kolo_session_opts *o, const kolo_session_config *config) {
-    const bool compresses = kolo_compresses(&config->plan.compression);
-    if (!compresses && config->consistency.kind == KOLO_CONSISTENCY_BSP) return KOLO_OK;
+    const bool compresses =
+        kolo_compresses(&config->plan.compression) || kolo_compresses(&config->codes);
+    const bool every_step = config->consistency.kind == KOLO_CONSISTENCY_BSP;
+    if (!compresses && every_step && !config->served) return KOLO_OK;
     if (!o->f64 && !o->keep_gradients) return KOLO_OK;
     return KOLO_FAIL(KOLO_ERR_UNSUPPORTED, "%s cannot be combined with %s: %s",
-                     compresses ? "compress" : "consistency", o->f64 ? "f64" : "keep_gradients",
+                     compresses    ? "compress"
+                     : !every_step ? "consistency"
+                                   : "sync ps or mesh",
+                     o->f64 ? "f64" : "keep_gradients",
                      o->f64 ? "it is for training in f32"
                             : "the ranks do not have the gradients of the mean loss");
 }
 
 /* Everything that needs no other rank, with a first call of the builder. */
-static kolo_status open_alone(const kolo_session_opts *o, const kolo_train_opts *job, int ranks,
-                              kolo_build *build, void *arg, kolo_setup *setup, kolo_graph **graph) {
+static kolo_status open_alone(const kolo_session_opts *o, const kolo_train_opts *job,
+                              const kolo_comm *comm, kolo_build *build, void *arg,
+                              kolo_setup *setup, kolo_graph **graph) {
+    int ranks;
     if (!build) return KOLO_FAIL(KOLO_ERR_ARG, "a session without a builder of its graph");
     if (kolo_lr_has_end(o->schedule) && o->steps == 0) {
         return KOLO_FAIL(KOLO_ERR_ARG, "a %s schedule without an end: give `steps`",
@@ -93,7 +103,9 @@ static kolo_status open_alone(const kolo_session_opts *o, const kolo_train_opts 
             "worker weights of a session are of the stages of a pipeline: give those of "
             "logical shards to kolo_fit");
     }
+    KOLO_TRY(kolo_count_workers(comm ? kolo_comm_size(comm) : 1, job->servers, &ranks));
     KOLO_TRY(kolo_setup_open_steps(job, ranks, setup));
+    KOLO_TRY(kolo_own_servers_check(o, &setup->session, comm));
     KOLO_TRY(check_exchanges(o, &setup->session));
     setup->session.build = build;
     setup->session.build_arg = arg;
@@ -101,6 +113,7 @@ static kolo_status open_alone(const kolo_session_opts *o, const kolo_train_opts 
     setup->session.f64 = o->f64;
     setup->session.plan.keep_gradients = o->keep_gradients;
     setup->session.share = false; /* any rank may set parameters */
+    setup->session.needs_workers = true;
     setup->session.plan.cross_step = true;
     setup->session.warms_up = kolo_exchange_warm_up(&setup->session, ranks) > 0;
     KOLO_TRY(kolo_session_build(&setup->session, 1, graph));
@@ -137,6 +150,8 @@ static void describe_numbers(const kolo_session_opts *o, const kolo_setup *s, ko
         {"sparse_embedding", s->opts.sparse_embedding},
         {"sync_bn", s->opts.sync_bn},
         {"zero", s->opts.zero},
+        {"sync", s->opts.sync},
+        {"servers", s->opts.servers},
         {"compress_min_bytes", (double)s->opts.compress_min_bytes},
         {"lr", s->opts.lr},
         {"schedule", s->opts.schedule},
@@ -206,13 +221,17 @@ static bool copy_exchanges(kolo_session *s) {
     return true;
 }
 
+static kolo_lr schedule_of(const kolo_setup *setup) {
+    const int64_t end = kolo_lr_has_end(setup->opts.schedule) ? setup->opts.steps : INT64_MAX;
+    return kolo_lr_make(&setup->opts, setup->global_batch, 1, end);
+}
+
 static kolo_status start(kolo_session *s, const kolo_setup *setup, const kolo_train_opts *job) {
     KOLO_TRY(kolo_session_check_memory(s, s->comm, 0));
     if (s->opts.shards > 0 && !s->opts.evaluate_only) {
         KOLO_TRY(kolo_session_agree_kernels(s, job->zero > 0));
     }
-    int64_t end = kolo_lr_has_end(setup->opts.schedule) ? setup->opts.steps : INT64_MAX;
-    s->schedule = kolo_lr_make(&setup->opts, setup->global_batch, 1, end);
+    s->schedule = schedule_of(setup);
     s->job = *job;
     s->job.mesh = kolo_mesh_text(&setup->mesh, s->mesh);
     s->job.pipeline = s->job.placement = s->job.worker_weights = NULL; /* the plans have them */
@@ -225,6 +244,31 @@ static kolo_status start(kolo_session *s, const kolo_setup *setup, const kolo_tr
     return kolo_session_init(s, setup->opts.seed);
 }
 
+/* Of a worker, whose group is `comm`. */
+static kolo_status create_worker(kolo_comm *comm, const kolo_setup *setup,
+                                 const kolo_train_opts *job, kolo_session **s) {
+    KOLO_TRY(kolo_session_create_for(&setup->session, comm, s));
+    return start(*s, setup, job);
+}
+
+/* With servers apart the workers have a group of their own. */
+static kolo_status create_in(kolo_comm *world, const kolo_setup *setup, const kolo_train_opts *job,
+                             kolo_session **s) {
+    kolo_comm *own;
+    const kolo_lr schedule = schedule_of(setup);
+    KOLO_TRY(kolo_split_servers(world, setup->opts.servers, &own));
+    const bool serves = own && kolo_comm_rank(world) >= setup->workers;
+    kolo_status status = serves ? kolo_own_servers_create(setup, &schedule, world, s)
+                                : create_worker(own ? own : world, setup, job, s);
+    if (!serves) status = kolo_own_servers_connect(*s, setup, world, status);
+    if (*s) {
+        (*s)->own_comm = own;
+    } else {
+        kolo_comm_destroy(own);
+    }
+    return status;
+}
+
 kolo_status kolo_session_create(kolo_comm *comm, const kolo_session_opts *opts, kolo_build *build,
                                 void *arg, kolo_session **session) {
     const kolo_session_opts o = opts ? *opts : (kolo_session_opts){0};
@@ -232,13 +276,11 @@ kolo_status kolo_session_create(kolo_comm *comm, const kolo_session_opts *opts, 
     kolo_graph *graph = NULL;
     kolo_session *s = NULL;
     if (!session) return KOLO_FAIL(KOLO_ERR_ARG, "no place for the session: give its address");
-    const int ranks = comm ? kolo_comm_size(comm) : 1;
     const kolo_train_opts job = job_options(&o);
-    kolo_status status = open_alone(&o, &job, ranks, build, arg, &setup, &graph);
+    kolo_status status = open_alone(&o, &job, comm, build, arg, &setup, &graph);
     status = kolo_agree(comm, status);
     if (status == KOLO_OK) status = compare_ranks(comm, &o, &setup, graph);
-    if (status == KOLO_OK) status = kolo_session_create_for(&setup.session, comm, &s);
-    if (status == KOLO_OK) status = start(s, &setup, &job);
+    if (status == KOLO_OK) status = create_in(comm, &setup, &job, &s);
     kolo_graph_destroy(graph);
     kolo_setup_close(&setup);
     if (status != KOLO_OK) {
@@ -266,13 +308,18 @@ kolo_status kolo_session_step(kolo_session *s, const kolo_batch *batch, kolo_met
     kolo_batch whole;
     kolo_sums sums;
     KOLO_TRY(check_session(s));
-    KOLO_TRY(kolo_own_batch_complete(s, batch, &whole));
+    const kolo_status given = kolo_own_batch_complete(s, batch, &whole);
+    const bool broken = given == KOLO_ERR_PEER || given == KOLO_ERR_TIMEOUT;
+    if (broken && s->served) return kolo_session_end(s, given);
+    KOLO_TRY(given);
     KOLO_TRY(kolo_session_end(s, kolo_session_begin_exchange(s)));
     KOLO_TRY(kolo_session_compile_step(s, whole.global_count));
     kolo_status status = kolo_session_step_batch(s, &whole, kolo_session_lr(s), &sums);
-    if (status == KOLO_OK && !s->rounds) status = kolo_session_consolidate(s);
+    if (status == KOLO_OK && !s->rounds && !s->served) status = kolo_session_consolidate(s);
     if (status != KOLO_OK) return kolo_session_end(s, status);
-    if (metrics) *metrics = kolo_sums_metrics(&sums, kolo_session_has_tokens(s));
+    const bool none = s->served && sums.samples == 0; /* so far: its gradient was late */
+    if (metrics && none) *metrics = kolo_metrics_none();
+    if (metrics && !none) *metrics = kolo_sums_metrics(&sums, kolo_session_has_tokens(s));
     return KOLO_OK;
 }
 
@@ -338,6 +385,9 @@ kolo_status kolo_session_set_lr(kolo_session *s, double lr) {
     KOLO_TRY(check_session(s));
     if (!(lr > 0 && lr <= 1e6)) {
         return KOLO_FAIL(KOLO_ERR_ARG, "a learning rate of %g: give one above 0, at most 1e6", lr);
+    }
+    if (s->served && rank_of(s) == 0) {
+        KOLO_TRY(kolo_session_end(s, kolo_served_configure(s->served, lr, -1)));
     }
     s->fixed_lr = lr;
     return KOLO_OK;

@@ -13,10 +13,12 @@
 #include <inttypes.h>
 #include <string.h>
 
-/* What a worker has read last. */
+/* A worker: what it has read last, and where it is. */
 typedef struct reader {
     uint64_t updates; /* that had been made */
     float *values;    /* of parameters; NULL: not needed */
+    uint64_t clock;   /* after its latest push that is in an update */
+    int64_t first;    /* its steps at clock 0, which are below 0 if they were set to fewer */
 } reader;
 
 /* A part of the owner: one of each bucket. */
@@ -27,6 +29,11 @@ typedef struct owned_part {
     int64_t pushes;
     double *totals;
 } owned_part;
+
+/* Of what workers set. */
+static const double most_lr = 1e6;
+static const int64_t most_steps = INT64_C(1) << 40;
+static const double most_updates = 0x1p53; /* that a double counts */
 
 struct kolo_owner {
     kolo_owner_opts opts;
@@ -50,6 +57,7 @@ struct kolo_owner {
     const kolo_division *division;
     float **sum_at, **value_at; /* by row: where sums arrive; where parameters and state are */
     uint64_t updates;
+    double fixed_lr; /* in place of the schedule; 0: none */
     int64_t pushes;  /* of all workers, since the start; where each is an update */
     reader *readers; /* by worker */
     double *totals;  /* samples, labels, each metric, and updates */
@@ -232,7 +240,8 @@ static void load(void *arg, const float *initial) {
     kolo_owner *o = enter(arg);
     const kolo_parameters_part part = kolo_division_part(o->division, o->part);
     memcpy(o->totals, initial, kolo_division_totals(o->division) * sizeof *initial);
-    o->updates = (uint64_t)o->totals[kolo_division_updates(o->division)];
+    const double updates = o->totals[kolo_division_updates(o->division)];
+    o->updates = updates >= 0 && updates <= most_updates ? (uint64_t)updates : 0;
     kolo_division_scatter(o->division, o->part, KOLO_ROWS_PULLED, true,
                           initial + kolo_division_totals(o->division), o->value_at);
     kolo_division_scatter(o->division, o->part, KOLO_ROWS_STATE, true, initial + part.values,
@@ -262,18 +271,37 @@ static void compensate(const kolo_owner *o, int worker) {
     }
 }
 
+/* The step that a push is of. */
+static int64_t step_of(const kolo_owner *o, const kolo_parameters_update *u, int64_t pushes) {
+    if (o->opts.lease) return o->opts.steps + pushes / o->opts.workers;
+    return o->readers[u->worker >= 0 ? u->worker : 0].first + (int64_t)u->clock;
+}
+
 /* The learning rate of a push; `pushes`: before it. Zhang et al., "Staleness-aware async-SGD for
  * distributed deep learning", IJCAI 2016: divided by the updates since the read, if there are any.
  */
 static double rate_of(const kolo_owner *o, const kolo_parameters_update *u, int64_t pushes) {
-    const int64_t made = o->opts.lease ? pushes / o->opts.workers : (int64_t)u->clock;
-    const int64_t step = o->opts.steps + made;
-    double lr = kolo_lr_at(&o->opts.schedule, kolo_min_i64(step, o->opts.schedule.total - 1));
+    const int64_t step = kolo_min_i64(step_of(o, u, pushes), o->opts.schedule.total - 1);
+    double lr = o->fixed_lr > 0 ? o->fixed_lr : kolo_lr_at(&o->opts.schedule, step);
     if (o->opts.adapts && u->worker >= 0) lr /= u->present; /* bsp has one update for them all */
     if (o->opts.rounds && u->least > u->workers) lr *= (double)u->workers / u->least; /* a part */
     if (!o->opts.scale || u->worker < 0) return lr;
     const uint64_t stale = o->updates - o->readers[u->worker].updates;
     return stale > 1 ? lr / (double)stale : lr;
+}
+
+static kolo_status configure(void *arg, const void *settings, size_t bytes) {
+    kolo_owner *o = ((const owned_part *)arg)->owner;
+    kolo_owner_settings s = {.lr = -1};
+    if (bytes == sizeof s) memcpy(&s, settings, sizeof s);
+    if (!(s.lr >= 0 && s.lr <= most_lr) || s.steps < -1 || s.steps > most_steps) {
+        return KOLO_FAIL(KOLO_ERR_ARG, "settings of %zu bytes are not those of an owner", bytes);
+    }
+    o->fixed_lr = s.lr;
+    for (int w = 0; w < readers_of(o) && s.steps >= 0; w++) {
+        o->readers[w].first = s.steps - (int64_t)o->readers[w].clock;
+    }
+    return KOLO_OK;
 }
 
 static void save(void *arg, float *state) {
@@ -371,8 +399,16 @@ static bool has_samples(const kolo_parameters_update *u) {
     return kolo_summed_get(u->gradient + KOLO_SUMMED_SAMPLES) > 0;
 }
 
+/* The clocks of the workers whose pushes are in an update. */
+static void count_clocks(const kolo_owner *o, const kolo_parameters_update *u) {
+    for (int w = 0; w < readers_of(o); w++) {
+        if (u->worker < 0 || u->worker == w) o->readers[w].clock = u->clock + 1;
+    }
+}
+
 static void update(void *arg, const kolo_parameters_update *u) {
     kolo_owner *o = enter(arg);
+    count_clocks(o, u);
     if (!has_samples(u)) {
         o->pushes++;
     } else {
@@ -460,6 +496,7 @@ static kolo_status add_readers(kolo_owner *o) {
     const size_t bytes = kolo_division_part(o->division, o->opts.index).values * sizeof(float);
     o->readers = kolo_zalloc((size_t)readers_of(o) * sizeof *o->readers);
     if (!o->readers) return KOLO_NOMEM((size_t)readers_of(o) * sizeof *o->readers);
+    for (int w = 0; w < readers_of(o); w++) o->readers[w].first = o->opts.steps;
     for (int w = 0; w < readers_of(o) && o->opts.compensation > 0; w++) {
         o->readers[w].values = kolo_zalloc(bytes);
         if (!o->readers[w].values) return KOLO_NOMEM(bytes);
@@ -557,6 +594,7 @@ kolo_status kolo_owner_serve(kolo_owner *o, const kolo_division *division,
     find_loss(o);
     KOLO_TRY(add_readers(o));
     opts->load = load;
+    opts->configure = configure;
     opts->save = save;
     opts->update = update;
     opts->check = check;

@@ -33,6 +33,12 @@ typedef struct kolo_owner_opts {
     bool lease;  /* pushes of a worker are not its steps: the run is as far as all pushes are */
 } kolo_owner_opts;
 
+/* What a worker changes at all owners during a run: kolo_parameters_configure. */
+typedef struct kolo_owner_settings {
+    double lr;     /* of all updates from now on, in place of the schedule; 0: that */
+    int64_t steps; /* of each worker, made so far; -1: they follow from its pushes */
+} kolo_owner_settings;
+
 /* Compiles a graph, of as many samples as the first plan of a worker, and takes ownership of it,
  * even on failure. `plan`: the options of a worker's plans. UNSUPPORTED: an update reads more
  * than a range of gradients and norms; the errors of kolo_plan_compile. */

@@ -40,6 +40,13 @@ void kolo_served_destroy(kolo_served *served);
 void kolo_served_abandon(kolo_served *served);
 /* Copies the values of the owners, and their optimizer state, to the session. */
 kolo_status kolo_served_read_all(kolo_served *served, kolo_session *session);
+/* Of rank 0: a learning rate and a number of steps for all owners, as in kolo_owner_settings. ARG,
+ * PEER, TIMEOUT. */
+kolo_status kolo_served_configure(const kolo_served *served, double lr, int64_t steps);
+/* As kolo_session_assign, on each worker, before they go on together. */
+kolo_status kolo_served_assign(kolo_served *served, const kolo_session *session, int64_t updates);
+/* Reads the values of the owners into the session: this worker alone, unless it has a group. */
+kolo_status kolo_served_pull(kolo_served *served, const kolo_session *session);
 /* Of a worker with rounds: its own version of the parameters is kept while the session has that of
  * the owners. */
 void kolo_served_keep(kolo_served *served, const kolo_session *session);

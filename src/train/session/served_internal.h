@@ -67,8 +67,6 @@ void kolo_served_make_room(const kolo_served *served, const kolo_session *sessio
 kolo_status kolo_served_put(const kolo_served *served, const kolo_session *session, unsigned kinds);
 /* Before the numbers of a push: the vector gets its heads. */
 void kolo_served_begin(kolo_served *served, int64_t samples, int64_t labels);
-/* Reads the values of the owners into the session. PEER, TIMEOUT. */
-kolo_status kolo_served_pull(kolo_served *served, const kolo_session *session);
 /* What all workers have done since the last call, as far as this one has pulled it. */
 kolo_sums kolo_served_sums(kolo_served *served, const kolo_session *session);
 /* served_clip.c */

@@ -236,12 +236,12 @@ static kolo_status allocate(kolo_served *d, int workers) {
 }
 
 /* Updates that were made before. Earlier versions did not store them. */
-static double updates_before(const kolo_session *s, const kolo_served_opts *o) {
+static double updates_before(const kolo_session *s, int64_t updates) {
     const bool at_push = kolo_consistency_updates_at_push(&s->opts.consistency);
     const int64_t every =
         kolo_consistency_has_rounds(&s->opts.consistency) ? s->opts.consistency.steps : 1;
-    const int64_t derived = o->steps / every * (at_push ? ranks_of(s) / step_ranks(s) : 1);
-    return (double)(o->updates > 0 ? o->updates : derived);
+    const int64_t derived = (int64_t)s->steps / every * (at_push ? ranks_of(s) / step_ranks(s) : 1);
+    return (double)(updates > 0 ? updates : derived);
 }
 
 /* The values and states of all owners, from the session of rank 0. */
@@ -258,6 +258,32 @@ static kolo_status fill_initial(const kolo_served *d, const kolo_session *s, dou
         initial = state + d->parts[i].state;
     }
     return KOLO_OK;
+}
+
+kolo_status kolo_served_configure(const kolo_served *d, double lr, int64_t steps) {
+    const kolo_owner_settings settings = {.lr = lr, .steps = steps};
+    return kolo_parameters_configure(d->parameters, &settings, sizeof settings);
+}
+
+static kolo_status assign(const kolo_served *d, const kolo_session *s, int64_t updates) {
+    const size_t bytes = (d->values + d->state) * sizeof(float);
+    float *initial = kolo_zalloc(bytes);
+    if (!initial) return KOLO_NOMEM(bytes);
+    kolo_status status = fill_initial(d, s, updates_before(s, updates), initial);
+    if (status == KOLO_OK) {
+        status = kolo_served_configure(d, s->fixed_lr, (int64_t)s->steps);
+    }
+    if (status == KOLO_OK) status = kolo_parameters_assign(d->parameters, initial);
+    kolo_free(initial);
+    return status;
+}
+
+kolo_status kolo_served_assign(kolo_served *d, const kolo_session *s, int64_t updates) {
+    const size_t totals = kolo_division_totals(&d->division) * sizeof(float);
+    if (rank_of(s) == 0) KOLO_TRY(assign(d, s, updates));
+    memset(d->totals, 0, totals); /* the owners count from here */
+    memset(d->before, 0, totals);
+    return kolo_served_load_residuals(d, s);
 }
 
 /* Completes the options on a server. */
@@ -283,7 +309,8 @@ static kolo_parameters_opts parameters_opts(const kolo_served *d, const kolo_ses
         .buckets = d->division.buckets,
         .parts = d->parts,
         .needs_all = true,
-        .spared = kolo_consistency_outlives(c) && o->servers > 0 && !o->replay ? 1 : 0,
+        .spared =
+            kolo_consistency_outlives(c) && o->servers > 0 && !o->replay && !config->needs_workers,
         .staleness = kolo_consistency_staleness(c),
         .drop = c->drop,
         .discard = c->discard,
@@ -365,7 +392,7 @@ static kolo_status connect(kolo_served *d, const kolo_session_config *config,
     KOLO_TRY(kolo_agree(o->world, serve(d, &opts)));
     KOLO_TRY(check_memory(d, config, &opts, o, session != NULL));
     kolo_status status = KOLO_OK;
-    if (initial) status = fill_initial(d, session, updates_before(session, o), initial);
+    if (initial) status = fill_initial(d, session, updates_before(session, o->updates), initial);
     KOLO_TRY(kolo_agree(o->world, status));
     return kolo_parameters_create(o->world, initial, d->values + d->state, &opts, &d->parameters);
 }

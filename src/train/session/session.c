@@ -10,6 +10,7 @@
 #include "train/session/internal.h"
 #include "train/session/share.h"
 
+#include <inttypes.h>
 #include <string.h>
 
 /* The shards of each place on dp, as they are given or equal ones. */
@@ -268,13 +269,17 @@ kolo_status kolo_session_create_for(const kolo_session_config *opts, kolo_comm *
 void kolo_session_fail(kolo_session *s, kolo_status status) {
     if (s && s->groups) kolo_mesh_comms_fail(s->groups, status);
     if (s) kolo_store_abort_if_failed(s->store, s->comm);
-    if (s && s->served) kolo_served_abandon(s->served);
+    if (!s || !s->served) return;
+    kolo_served_abandon(s->served);
+    s->ended = true;
 }
 
 kolo_status kolo_session_end(kolo_session *s, kolo_status status) {
-    if (status == KOLO_OK || !s->groups) return status;
+    if (status == KOLO_OK || (!s->groups && !s->served)) return status;
     char *error = kolo_strdup(kolo_last_error());
     kolo_session_fail(s, status);
+    kolo_served_destroy(s->served); /* now, so that other workers do not wait for this one */
+    s->served = NULL;
     (void)kolo_error_set(status, "%s", error ? error : "out of memory");
     kolo_free(error);
     return status;
@@ -300,6 +305,7 @@ void kolo_session_destroy(kolo_session *s) {
     for (size_t i = 0; i < KOLO_COUNT(s->exchanges); i++) kolo_free(s->exchanges[i]);
     kolo_free(s->model);
     kolo_free(s->model_options);
+    kolo_comm_destroy(s->own_comm);
     kolo_free(s);
 }
 
@@ -428,7 +434,20 @@ bool kolo_session_counts(const kolo_session *s) { return counts_samples(s); }
 
 void kolo_session_set_callback(kolo_session *s, bool runs) { s->in_callback = runs; }
 
+kolo_status kolo_session_check_works(const kolo_session *s) {
+    if (s->is_server) {
+        return KOLO_FAIL(KOLO_ERR_ARG, "this rank is a server, which keeps parameters and computes "
+                                       "nothing: call kolo_session_serve");
+    }
+    if (!s->ended) return KOLO_OK;
+    return KOLO_FAIL(KOLO_ERR_ARG,
+                     "the session has ended with an error after step %" PRIu64
+                     ": destroy it, and create another one, which may load a file",
+                     s->steps);
+}
+
 kolo_status kolo_session_check_together(const kolo_session *s) {
+    KOLO_TRY(kolo_session_check_works(s));
     if (!s->in_callback || ranks_of(s) == 1) return KOLO_OK;
     return KOLO_FAIL(KOLO_ERR_ARG,
                      "a callback runs on rank 0 alone, and all ranks take part in this "

@@ -77,6 +77,7 @@ typedef struct kolo_session_config {
     kolo_consistency consistency;
     bool served;             /* owners of the parameters update them; see kolo_session_connect */
     bool no_local_aggregate; /* with bsp; see kolo_train_opts */
+    bool needs_workers;      /* the loss of a worker ends the run under any policy of owners */
     kolo_compression
         codes; /* of the gradients that workers push; plan.compression compresses none */
     kolo_table_config tables; /* with `served` */
@@ -223,6 +224,16 @@ typedef struct kolo_session_servers {
  * Collective over `world`: all workers and servers. The errors of kolo_served_create. */
 kolo_status kolo_session_connect(kolo_session *session, kolo_comm *world,
                                  const kolo_session_servers *servers, kolo_status status);
+/* Replaces what the owners have by the session's parameters, optimizer state, steps and learning
+ * rate on rank 0, between two steps; nothing without owners. `updates`: made before, as
+ * kolo_session_updates counts them; 0: follows from the steps. Collective; PEER, TIMEOUT, NOMEM. */
+kolo_status kolo_session_assign(kolo_session *session, int64_t updates);
+/* Before this rank alone reads parameters or, if `state`, the optimizer state: with owners, reads
+ * what they have now; else completes the latest step. Ranks that train on their own keep their
+ * parameters. PEER, TIMEOUT. */
+kolo_status kolo_session_refresh(kolo_session *session, bool state);
+/* ARG: a server, which has a session but no model, or a session that has ended after an error. */
+kolo_status kolo_session_check_works(const kolo_session *session);
 /* Appends what a process needs to join, for kolo_session_join. */
 void kolo_session_describe_join(const kolo_session *session, kolo_text *text);
 /* Connects the session of a process that joins. Fills its number among the workers. FORMAT: another
@@ -283,7 +294,7 @@ void kolo_session_seek(kolo_session *session, int64_t step);
 
 /* While rank 0 alone runs a callback. */
 void kolo_session_set_callback(kolo_session *session, bool runs);
-/* ARG meanwhile, of several ranks: for what all of them call. */
+/* ARG meanwhile, of several ranks: for what all of them call; and as kolo_session_check_works. */
 kolo_status kolo_session_check_together(const kolo_session *session);
 /* Before a session is destroyed because of an error, the last one: the ranks that wait for this one
  * in groups of a mesh get it. */
