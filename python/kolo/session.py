@@ -250,6 +250,10 @@ class Session:
     ``step``, ``evaluate``, ``predict``, ``get`` and ``gradient`` are collective; tensors and outputs are whole
     on every rank. ``fit`` trains on the mesh of its session.
 
+    ``sync="ps"`` or ``"mesh"`` has owners of the parameters, which make the updates: the workers, or the last
+    ``servers`` ranks, which only serve (``is_server``, ``serve``). ``consistency`` is then "bsp", "bsp:drop=1",
+    "ssp:3", "asp" or "auto"; with others than "bsp" a ``step`` is of this worker alone, and not collective.
+
     Options are those of kolo_session_opts and kolo_optimizer_opts: ``batch`` (samples of a rank in a
     step), ``global_batch``, ``accumulate``, ``reproducible``, ``zero``, ``consistency`` ("lag:1", "local:50",
     "bmuf:50", "diloco:50"), ``compress`` ("int8"), ``compress_min_bytes``, ``stage_bytes``,
@@ -268,11 +272,13 @@ class Session:
 
     def __init__(self, build: Builder, comm: Optional[Comm] = None, optimizer: str = "sgd", *,
                  mesh: Optional[str] = None, placement: Union[str, os.PathLike[str], None] = None,
-                 pipeline: Optional[str] = None, **options: Any) -> None:
+                 pipeline: Optional[str] = None, sync: str = "allreduce", servers: int = 0,
+                 consistency: Optional[str] = None, **options: Any) -> None:
         opts = c.kolo_session_opts()
         opts.optimizer.kind = _options.code_of("kolo_optimizer", "optimizer", optimizer)
-        on_mesh = {"mesh": mesh, "placement": placement, "pipeline": pipeline}
-        rest = _options.fill(opts, {**options, **on_mesh}, _SESSION_OPTIONS)
+        strategy = {"mesh": mesh, "placement": placement, "pipeline": pipeline, "sync": sync, "servers": servers,
+                    "consistency": consistency}
+        rest = _options.fill(opts, {**options, **strategy}, _SESSION_OPTIONS)
         rest = _options.fill(opts.optimizer, rest, _OPTIMIZER_OPTIONS)
         _options.refuse("Session", rest, [*_SESSION_OPTIONS, *_OPTIMIZER_OPTIONS])
         self._comm, self._build, self._lock = comm, _Build(build), threading.RLock()
@@ -319,8 +325,20 @@ class Session:
     def __exit__(self, *exception: object) -> None:
         self.close()
 
+    @property
+    def is_server(self) -> bool:
+        """Whether this rank is a server, which only serves."""
+        with self._use() as handle:
+            return bool(_lib.kolo_session_is_server(handle))
+
+    def serve(self) -> None:
+        """On a server: returns when all workers have closed their sessions. Raises a PeerError if one was
+        lost, or has ended after an error."""
+        with self._use() as handle:
+            _lib.kolo_session_serve(handle)
+
     def close(self) -> None:
-        """Frees the session and its loaders."""
+        """Frees the session and its loaders. On ranks that own parameters it waits for the other workers."""
         with self._lock:
             for loader in list(self._loaders):
                 loader.close()

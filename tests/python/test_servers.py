@@ -1,0 +1,91 @@
+"""Sessions whose parameters are at servers: bits of an allreduce, asynchronous workers, files, runs and errors."""
+# needs numpy; ranks 3
+
+import os
+
+import kolo
+import numpy as np
+from kolo import nn, ops
+
+random = np.random.default_rng(3)
+X = random.normal(size=(24, 4)).astype(np.float32)
+Y = (X[:, 0] > 0).astype(np.int32) + (X[:, 1] > 0)
+
+
+def net(g):
+    x, y = g.input("x", (4,)), g.input("y", dtype="i32")
+    logits = nn.linear(ops.tanh(nn.linear(x, 8, "up")), 3, "down")
+    g.output(logits=logits, loss=ops.softmax_xent(logits, y), correct=ops.accuracy(logits, y))
+
+
+def train(session):
+    """Steps, a rate, a value and a file of the program, and a run."""
+    share = session.share(24)
+    losses = [session.step(x=X[share], y=Y[share])["loss"] for _ in range(3)]
+    session.lr = 0.02
+    session.set("up.bias", np.ones(8))
+    losses += [session.step(x=X[share], y=Y[share])["loss"] for _ in range(2)]
+    session.save("servers.safetensors")
+    result = session.fit({"x": X, "y": Y}, {"x": X, "y": Y}, steps=8)
+    session.load("servers.safetensors")
+    assert session.steps == 5
+    found = [session.get(name) for name in session.tensors()]
+    return [np.array(losses), np.array([result.final["loss"], result.test["loss"]]),
+            session.predict("logits", x=X)] + found
+
+
+OPTIONS = {"global_batch": 24, "optimizer": "adam", "lr": 0.05, "seed": 2, "algorithm": "direct"}
+
+
+def asynchronous(comm):
+    """Workers make different numbers of steps, and then have the same parameters."""
+    with kolo.Session(net, comm, **OPTIONS, sync="ps", servers=1, consistency="asp") as session:
+        assert session.is_server == (comm.rank == 2)
+        if session.is_server:
+            return session.serve()
+        part = session.share(24)
+        if comm.rank == 1:
+            try:
+                session.step(x=X[part], y=Y[part] + 3)
+            except kolo.ArgumentError as error:
+                assert "outside" in str(error), error
+            else:
+                raise AssertionError("a label outside the classes is accepted")
+        for _ in range(40 + 30 * comm.rank):
+            session.step(x=X[part], y=Y[part])
+        metrics = session.evaluate(kolo.Dataset({"x": X, "y": Y}))
+        assert metrics["accuracy"] > 0.8, metrics
+        session.save("asynchronous.safetensors")
+        return session.get("up.weight")
+
+
+with kolo.init() as comm:
+    assert comm.size == 3
+    workers = comm.split(0 if comm.rank < 2 else 1)
+    if comm.rank < 2:
+        with kolo.Session(net, workers, **OPTIONS) as session:
+            want = train(session)
+    with kolo.Session(net, comm, **OPTIONS, sync="ps", servers=1) as session:
+        if session.is_server:
+            session.serve()
+            try:
+                session.get("up.weight")
+            except kolo.ArgumentError as error:
+                assert "this rank is a server" in str(error), error
+            else:
+                raise AssertionError("a server has parameters")
+        else:
+            for a, b in zip(train(session), want):
+                assert a.shape == b.shape and np.array_equal(a, b), (a, b)
+    got = asynchronous(comm)
+    if comm.rank < 2:
+        both = np.empty((2, *got.shape), np.float32)
+        workers.allgather(got, both)
+        assert np.array_equal(both[0], both[1])
+    workers.close()
+    comm.barrier()
+    try:
+        kolo.Session(net, comm, sync="ring")
+    except ValueError as error:
+        assert "allreduce, ps, mesh" in str(error), error
+    assert comm.rank > 0 or os.path.exists("asynchronous.safetensors")
