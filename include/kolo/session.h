@@ -134,8 +134,7 @@ typedef struct kolo_session_opts {
      * they exchange, "int8", "topk:R", "auto" or "1bit,warmup=N": see kolo_train_opts, and Rounds
      * and Servers above. The first full steps of a session with compression "auto" are measured,
      * and those of a warm-up are counted from step 0, those before a load included. Copied; NULL:
-     * "bsp", "none".
-     * UNSUPPORTED: either with f64 or keep_gradients. */
+     * "bsp", "none". UNSUPPORTED: either with f64 or keep_gradients. */
     const char *consistency, *compress;
     int64_t compress_min_bytes; /* see kolo_train_opts */
     double lr;                  /* default 0.01 */
