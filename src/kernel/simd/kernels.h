@@ -66,6 +66,8 @@
     X(scale)                            \
     X(concat)                           \
     X(window)                           \
+    X(deal)                             \
+    X(interleave)                       \
     X(dropout)                          \
     X(conv2d)                           \
     X(conv2d_bwd_data)                  \
