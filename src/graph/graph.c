@@ -35,6 +35,67 @@ void kolo_graph_destroy(kolo_graph *g) {
     kolo_free(g);
 }
 
+/* A copy of n values, which belong to any graph. */
+static void copy_values(kolo_value *to, const kolo_value *from, int n) {
+    for (int i = 0; i < n; i++) to[i] = (kolo_value){.id = from[i].id};
+}
+
+static kolo_node *copy_node(kolo_arena *arena, const kolo_node *n) {
+    kolo_node *copy = kolo_arena_alloc(arena, sizeof *copy);
+    kolo_value *values = kolo_arena_alloc(arena, (size_t)(n->n_in + n->n_out + 1) * sizeof *values);
+    if (!copy || !values) return NULL;
+    *copy = *n;
+    copy->in = values;
+    copy->out = values + n->n_in;
+    copy_values(copy->in, n->in, n->n_in);
+    copy_values(copy->out, n->out, n->n_out);
+    return copy;
+}
+
+static bool copy_all(kolo_graph *to, const kolo_graph *g) {
+    to->cap_values = (size_t)g->n_values + 1;
+    to->cap_nodes = (size_t)g->n_nodes + 1;
+    to->cap_outputs = (size_t)g->n_outputs + 1;
+    to->values = kolo_alloc(to->cap_values * sizeof *to->values);
+    to->nodes = kolo_alloc(to->cap_nodes * sizeof *to->nodes);
+    to->outputs = kolo_alloc(to->cap_outputs * sizeof *to->outputs);
+    if (!to->values || !to->nodes || !to->outputs) return false;
+    for (int32_t v = 0; v < g->n_values; v++) {
+        to->values[v] = g->values[v];
+        copy_values(&to->values[v].grad, &g->values[v].grad, 1);
+        copy_values(&to->values[v].next_of, &g->values[v].next_of, 1);
+    }
+    for (int32_t i = 0; i < g->n_outputs; i++) {
+        to->outputs[i] = g->outputs[i];
+        copy_values(&to->outputs[i].value, &g->outputs[i].value, 1);
+        copy_values(&to->outputs[i].gradient, &g->outputs[i].gradient, 1);
+        copy_values(&to->outputs[i].parameter, &g->outputs[i].parameter, 1);
+    }
+    for (int32_t i = 0; i < g->n_nodes; i++) {
+        to->nodes[i] = copy_node(&to->arena, g->nodes[i]);
+        if (!to->nodes[i]) return false;
+    }
+    return true;
+}
+
+kolo_status kolo_graph_copy(const kolo_graph *g, kolo_graph **copy) {
+    KOLO_TRY(kolo_graph_check(g));
+    kolo_graph *c = kolo_zalloc(sizeof *c);
+    if (!c) return KOLO_NOMEM(sizeof *c);
+    *c = *g;
+    c->arena = (kolo_arena){0};
+    c->names = (kolo_name_index){0};
+    c->values = NULL;
+    c->nodes = NULL;
+    c->outputs = NULL;
+    if (!copy_all(c, g)) {
+        kolo_graph_destroy(c);
+        return KOLO_NOMEM((size_t)g->n_values * sizeof *c->values);
+    }
+    *copy = c;
+    return KOLO_OK;
+}
+
 void kolo_graph_set_failed(kolo_graph *g, kolo_status status) {
     if (g->status != KOLO_OK) return;
     g->status = status;
@@ -455,14 +516,16 @@ kolo_cost kolo_node_cost(const kolo_graph *g, const kolo_node *n) {
     return cost;
 }
 
+static bool reads_sums(const kolo_node *n) { return n->op->with_updates || n->with_updates; }
+
 bool kolo_node_is_update(const kolo_graph *g, const kolo_node *n) {
-    if (n->op->with_updates) return true;
+    if (reads_sums(n)) return true;
     for (int k = 0; k < n->n_out; k++) {
         if (kolo_value_ok(kolo_info(g, n->out[k])->next_of)) return true;
     }
     for (int k = 0; k < n->n_in; k++) {
         int32_t producer = kolo_info(g, n->in[k])->producer;
-        if (producer >= 0 && g->nodes[producer]->op->with_updates) return true;
+        if (producer >= 0 && reads_sums(g->nodes[producer])) return true;
     }
     return false;
 }

@@ -93,7 +93,8 @@ typedef struct kolo_node {
     int n_in, n_out;
     kolo_value *in, *out;
     kolo_attr attr[KOLO_MAX_ATTRS];
-    bool recomputed; /* a copy of a forward node, for the backward pass */
+    bool with_updates; /* as that of an op */
+    bool recomputed;   /* a copy of a forward node, for the backward pass */
     kolo_step_segment segment;
     int chunk;        /* of the stage, by the pass segments */
     int unit;         /* of the model, from 1, by the pass units; negative: of its backward pass */
@@ -123,6 +124,7 @@ struct kolo_graph {
     kolo_mesh mesh; /* of the ranks that run it; no axes: one rank, placements are not used */
     int rank;       /* of this one in the mesh */
     const struct kolo_device_kind *device; /* that runs it; NULL: the CPU */
+    int blocks;         /* of tensor parallelism, whose sums follow one tree; 0: none */
     int stages;         /* of the pipeline that this graph is one stage of; 0: it is whole */
     int stage;          /* which one */
     int32_t n_whole;    /* of a stage: the first values, which are those of the whole model */
@@ -337,6 +339,10 @@ kolo_value kolo_graph_find(const kolo_graph *g, const char *name);
 /* Finds an output by name; KOLO_NONE if there is none. */
 kolo_value kolo_graph_output(const kolo_graph *g, const char *name);
 
+/* A copy of the values, nodes and outputs, whose ids and order are the same. It borrows texts and
+ * what nodes point to from g, which must outlive it, and its leaves are found by no name. Destroy
+ * it with kolo_graph_destroy. NOMEM. */
+kolo_status kolo_graph_copy(const kolo_graph *g, kolo_graph **copy);
 /* Replaces the node list by nodes[0..n), in topological order, and renumbers producers. */
 kolo_status kolo_graph_set_nodes(kolo_graph *g, kolo_node *const *nodes, int32_t n);
 /* Removes nodes without a reader, a graph output or a next version among their outputs. */
@@ -346,8 +352,8 @@ kolo_status kolo_graph_prune(kolo_graph *g);
 kolo_shape_query kolo_node_query(const kolo_graph *g, const kolo_node *n, kolo_tensor *in,
                                  kolo_tensor *out);
 kolo_cost kolo_node_cost(const kolo_graph *g, const kolo_node *n);
-/* Whether the node is an update: it writes the next version of a parameter or state, its op is
- * `with_updates`, or it reads an output of such an op. */
+/* Whether the node is an update: it writes the next version of a parameter or state, it or its op
+ * is `with_updates`, or it reads an output of such a node. */
 bool kolo_node_is_update(const kolo_graph *g, const kolo_node *n);
 /* Attribute `attribute` (KOLO_ATTR) of a node. */
 static inline kolo_attr *kolo_node_attr(kolo_node *n, int attribute) {
