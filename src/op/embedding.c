@@ -66,11 +66,18 @@ static kolo_attr rows_of(const kolo_graph *g, kolo_value table) {
     return (kolo_attr){.i = kolo_info(g, table)->tensor.shape.dim[0]};
 }
 
+/* Whether the ranks have slices of a table, or this one of blocks of its slice. */
+static bool is_divided(const kolo_graph *g, kolo_value table) {
+    const int32_t producer = kolo_info(g, table)->producer;
+    const kolo_node *n = producer >= 0 ? g->nodes[producer] : NULL;
+    return kolo_is_slice(g, n && n->op == &kolo_op_deal ? n->in[0] : table);
+}
+
 static void embedding_grad(kolo_graph *g, const kolo_node *n, const kolo_value *d_out,
                            const bool *wants, kolo_value *d_in) {
     const int64_t room = kolo_info(g, n->in[0])->rows, height = rows_of(g, n->in[0]).i;
     const kolo_value in[] = {d_out[0], n->in[1], n->in[0]};
-    const int n_in = kolo_is_slice(g, n->in[0]) ? 3 : 2;
+    const int n_in = is_divided(g, n->in[0]) ? 3 : 2;
     if (wants[0] && room > 0) {
         const kolo_attr attr[KOLO_MAX_ATTRS] = {
             [KOLO_ROWS_TABLE].i = height,

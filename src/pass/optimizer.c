@@ -119,17 +119,58 @@ int64_t kolo_largest_slice(const kolo_graph *g, kolo_value param, int64_t multip
     return kolo_shape_count(&shape);
 }
 
+/* The slices of w that the ranks have, and which is this rank's. */
+static int64_t count_slices(const kolo_graph *g, kolo_value w, int64_t *own) {
+    const kolo_placements *is = &kolo_info(g, w)->placements;
+    int64_t parts = 1;
+    *own = 0;
+    for (int a = 0; a < g->mesh.n_axes; a++) {
+        if (is->axis[a].kind != KOLO_PLACEMENT_SHARDED) continue;
+        *own = *own * g->mesh.axes[a].size + kolo_mesh_coordinate(&g->mesh, g->rank, a);
+        parts *= g->mesh.axes[a].size;
+    }
+    return parts;
+}
+
+/* The node that deals w to the blocks of tensor parallelism; NULL: there is none. */
+static const kolo_node *deal_of(const kolo_graph *g, kolo_value w) {
+    for (int32_t i = 0; i < g->n_nodes; i++) {
+        const kolo_node *n = g->nodes[i];
+        if (n->op == &kolo_op_deal && n->in[0].id == w.id) return n;
+    }
+    return NULL;
+}
+
+/* The squares of v, like w, in the blocks of each part that `deal` makes of w: their sum, as no
+ * part fills those of another. */
+static kolo_value squares_of_parts(kolo_graph *g, kolo_value v, kolo_value w,
+                                   const kolo_node *deal) {
+    const int n = deal->n_out;
+    kolo_value part[KOLO_MAX_IO], sum = KOLO_NONE;
+    int64_t own;
+    const int64_t slices = count_slices(g, w, &own);
+    kolo_graph_add(g, &kolo_op_deal, &v, 1, deal->attr, part);
+    if (kolo_graph_check(g) != KOLO_OK) return KOLO_NONE;
+    g->nodes[g->n_nodes - 1]->with_updates = true;
+    for (int k = 0; k < n; k++) {
+        const int64_t most =
+            kolo_square_blocks(kolo_tensor_elements(&kolo_info(g, part[k])->tensor));
+        const kolo_attr attr[KOLO_MAX_ATTRS] = {
+            [KOLO_SQUARE_FIRST].i = (own * n + k) * most, [KOLO_SQUARE_ALL].i = slices * n * most};
+        const kolo_value blocks = kolo_graph_add1(g, &kolo_op_square_blocks, &part[k], 1, attr);
+        sum = kolo_value_ok(sum) ? kolo_add(g, sum, blocks) : blocks;
+    }
+    return sum;
+}
+
 /* The squares of v, a gradient or parameter like w. The ranks that have slices of w fill blocks of
  * their own. */
 static kolo_value square_blocks(kolo_graph *g, kolo_value v, kolo_value w) {
-    const kolo_placements *is = &kolo_info(g, w)->placements;
+    const kolo_node *deal = deal_of(g, w);
     kolo_attr attr[KOLO_MAX_ATTRS] = {{0}};
-    int64_t parts = 1, own = 0;
-    for (int a = 0; a < g->mesh.n_axes; a++) {
-        if (is->axis[a].kind != KOLO_PLACEMENT_SHARDED) continue;
-        own = own * g->mesh.axes[a].size + kolo_mesh_coordinate(&g->mesh, g->rank, a);
-        parts *= g->mesh.axes[a].size;
-    }
+    int64_t own;
+    if (deal) return squares_of_parts(g, v, w, deal);
+    const int64_t parts = count_slices(g, w, &own);
     if (parts > 1) {
         int64_t most = kolo_square_blocks(kolo_largest_slice(g, w, 1));
         attr[KOLO_SQUARE_FIRST].i = own * most;

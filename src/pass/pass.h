@@ -34,6 +34,12 @@ kolo_value kolo_shard_leaf(kolo_graph *g, kolo_value leaf);
  * pass shard; in evaluation plans too. ARG: a dimension or heads that do not divide. UNSUPPORTED:
  * the rules name no parameter, or an op needs whole what they shard. */
 kolo_status kolo_pass_partition(kolo_graph *g, const char *rules, bool sharded_outputs);
+/* The same on the axis tp, in `blocks` blocks, a multiple of its ranks and a power of two up to
+ * KOLO_MAX_IO: all results are bitwise equal for any number of ranks, also one
+ * (partition/blocks.c). The mesh and the rank are those of the graph. ARG: what does not divide;
+ * UNSUPPORTED: rules with "sums" or "samples", divided layers that are recurrent or have
+ * statistics. */
+kolo_status kolo_pass_blocks(kolo_graph *g, const char *rules, bool sharded_outputs, int blocks);
 /* Ring attention: makes blocks of keys and values, which go round the ranks of the axis sp, of
  * attention whose queries these have divided. Runs where placements are known. The errors of
  * kolo_node_propagate. */
@@ -396,6 +402,7 @@ typedef struct kolo_pipeline_opts {
     kolo_mesh mesh;        /* of the job; no axes: dp=1 */
     const char *placement; /* rules of tensor parallelism, see kolo_pass_partition; borrowed */
     bool sharded_outputs;  /* see kolo_pass_partition */
+    int tp_blocks;         /* see kolo_pass_blocks; 0: none */
     int rank;              /* in the mesh */
     bool splits;           /* on a stage: the gradients of weights are computed apart */
     kolo_parts parts;      /* of a pipeline; chunks 0: one */
@@ -431,7 +438,8 @@ typedef struct kolo_pipeline_opts {
 } kolo_pipeline_opts;
 
 /* Finds the layouts of the whole model, whose graph the passes change, as one worker of the options
- * would choose them that has place `place` on the axis dp. The errors of kolo_pipeline_run. */
+ * would choose them that has place `place` among those of a stage. The errors of kolo_pipeline_run.
+ */
 kolo_status kolo_whole_layouts_find(kolo_graph *g, const kolo_pipeline_opts *opts, int place,
                                     kolo_whole_layouts *whole);
 /* Lists them in a graph that the passes have run on. NOMEM. */

@@ -69,6 +69,9 @@ static kolo_status shard(kolo_graph *g, const kolo_pipeline_opts *opts) {
 static kolo_status partition(kolo_graph *g, const kolo_pipeline_opts *opts) {
     g->mesh = opts->mesh;
     g->rank = opts->rank;
+    if (opts->tp_blocks > 0) {
+        return kolo_pass_blocks(g, opts->placement, opts->sharded_outputs, opts->tp_blocks);
+    }
     return kolo_pass_partition(g, opts->placement, opts->sharded_outputs);
 }
 /* The parts of the stages of the mesh. */
@@ -259,7 +262,7 @@ static bool is_zero(const kolo_pipeline_opts *o) {
 static bool marks_units(const kolo_pipeline_opts *o) { return o->marks_units; }
 static bool is_staged(const kolo_pipeline_opts *o) { return kolo_mesh_stages(&o->mesh) > 1; }
 static bool is_partitioned(const kolo_pipeline_opts *o) {
-    return kolo_mesh_divides_layers(&o->mesh);
+    return kolo_mesh_divides_layers(&o->mesh) || o->tp_blocks > 0;
 }
 static bool divides_rows(const kolo_pipeline_opts *o) {
     return o->train && is_partitioned(o) && !is_staged(o);

@@ -39,16 +39,25 @@ typedef struct cutter {
     kolo_arena arena;
 } cutter;
 
-/* A redistribution that moves nothing runs in the first part that reads its result, so that its
- * input crosses the cut. first: by value, the first part that reads it. */
+/* Whether a node moves nothing: a redistribution, or a view of what all blocks of tensor
+ * parallelism read. */
+static bool moves_nothing(const kolo_graph *g, const kolo_node *n) {
+    if (n->op == &kolo_op_reshape) {
+        return kolo_shape_equal(&kolo_info(g, n->in[0])->tensor.shape,
+                                &kolo_info(g, n->out[0])->tensor.shape);
+    }
+    return n->op->comm == KOLO_OP_REDISTRIBUTE && kolo_redistribution_is_local(&g->mesh, n->move);
+}
+
+/* Such a node runs in the first part that reads its result, so that its input crosses the cut.
+ * first: by value, the first part that reads it. */
 static void follow_readers(cutter *c, int *first) {
     const kolo_graph *g = c->g;
     for (int32_t v = 0; v < g->n_values; v++) first[v] = c->n_parts;
     for (int32_t i = g->n_nodes - 1; i >= 0; i--) {
         const kolo_node *n = g->nodes[i];
-        const bool local =
-            n->op->comm == KOLO_OP_REDISTRIBUTE && kolo_redistribution_is_local(&g->mesh, n->move);
-        if (local && first[n->out[0].id] < c->n_parts) c->part_of[i] = first[n->out[0].id];
+        if (moves_nothing(g, n) && first[n->out[0].id] < c->n_parts)
+            c->part_of[i] = first[n->out[0].id];
         for (int k = 0; k < n->n_in; k++) {
             int *of = &first[n->in[k].id];
             if (c->part_of[i] < *of) *of = c->part_of[i];

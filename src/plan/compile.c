@@ -37,6 +37,7 @@ kolo_pipeline_opts kolo_plan_passes(const kolo_plan_opts *o) {
         .mesh = o->mesh,
         .placement = o->placement,
         .sharded_outputs = o->sharded_outputs,
+        .tp_blocks = o->tp_blocks,
         .parts = o->parts,
         .splits = o->splits,
         .zero = kolo_plan_level(o),
@@ -171,7 +172,8 @@ static kolo_status make_steps(kolo_plan *p, const kolo_plan_opts *o, kolo_select
     KOLO_TRY(kolo_plan_find_summands(p));
     KOLO_TRY(kolo_plan_map_memory(p, o));
     KOLO_TRY(kolo_plan_bind(p));
-    if (!p->sum) KOLO_TRY(kolo_plan_make_requests(p));
+    /* Of logical shards when they are dealt; what a plan has inside the passes is its own. */
+    if (!p->sum || p->adds_to) KOLO_TRY(kolo_plan_make_requests(p));
     if (stages <= 1 || !p->comm) return KOLO_OK; /* one stage, or a plan that nothing runs */
     KOLO_TRY(kolo_chunk_inputs_find(p));
     return kolo_crossings_create(p);

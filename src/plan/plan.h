@@ -183,6 +183,7 @@ typedef struct kolo_plan_opts {
     bool posts;            /* without one, kolo_plan_gradients reports the POSTs of sums */
     const char *placement; /* rules of its axes but dp, see kolo_pass_partition; borrowed */
     bool sharded_outputs;  /* of evaluation, see there */
+    int tp_blocks;         /* see kolo_pass_blocks; 0: none */
     /* On a stage of a pipeline, the axis pp of the mesh: how the parts of the model lie on the
      * stages (default one on each), micro-batches in flight by chunk of the stage (default 1;
      * borrowed until the plan is compiled), and whether the gradients of weights are computed
@@ -235,8 +236,8 @@ static inline int kolo_plan_level(const kolo_plan_opts *o) {
 kolo_pipeline_opts kolo_plan_passes(const kolo_plan_opts *opts);
 
 /* Finds the layouts that a plan of one worker has for the whole model, which `graph` is; the passes
- * change it. Parameters have those of the store where this rank has them. `place`: of this rank on
- * the axis dp. The errors of kolo_pipeline_run. */
+ * change it. Parameters have those of the store where this rank has them. `place`: of this rank
+ * among those of its stage. The errors of kolo_pipeline_run. */
 kolo_status kolo_plan_find_whole(kolo_graph *graph, const kolo_plan_opts *opts, kolo_store *store,
                                  int place, kolo_whole_layouts *whole);
 

@@ -49,6 +49,23 @@ static void slices_request(const kolo_plan *p, kolo_value arrives, int ranks,
     opts->output = kolo_plan_host(p, arrives.id, 0);
 }
 
+/* Whether a POST sums blocks of tensor parallelism, along a tree: the rank has one node of it. */
+static bool sums_blocks(const kolo_plan *p, const kolo_node *post) {
+    return p->graph->blocks > 0 && post->attr[KOLO_COMM_OP].i == KOLO_SUM &&
+           post->attr[KOLO_COMM_COLLECTIVE].i == KOLO_COLLECTIVE_ALLREDUCE;
+}
+
+/* The allreduce of the ranks of a group, of which each has a logical shard in the output. */
+static void tree_request(const kolo_comm *group, kolo_request_opts *opts, kolo_part *part) {
+    const int rank = kolo_comm_rank(group);
+    uint32_t node[KOLO_SHARD_NODES];
+    opts->shards = kolo_comm_size(group);
+    (void)kolo_tree_range_nodes(opts->shards, rank, rank + 1, node);
+    *part = (kolo_part){node[0], opts->output, opts->count};
+    opts->parts = part;
+    opts->n_parts = 1;
+}
+
 /* Where the values of a bucket are on the host side, in the plan's current slot while `bank` of the
  * store is current. */
 static char *bucket_memory(const kolo_plan *p, const kolo_bucket *bucket, int bank) {
@@ -127,6 +144,8 @@ static kolo_status make_request(kolo_plan *p, const kolo_node *post, kolo_value 
         if (p->sum && post->attr[KOLO_COMM_OF_SAMPLES].i) {
             kolo_shard_sum_request(p->sum, kolo_regions_host(p->store->regions, p->gradients),
                                    bucket->offset, &opts, parts);
+        } else if (sums_blocks(p, post)) {
+            tree_request(group, &opts, parts);
         } else if (bucket->collective == KOLO_COLLECTIVE_BARRIER) {
             opts = (kolo_request_opts){.kind = KOLO_COLLECTIVE_BARRIER};
         } else if (bucket->ends) {

@@ -76,6 +76,7 @@ void train_opts_shards(const kolo_options *o, kolo_train_opts *opts) {
     opts->rebalance_stages = kolo_options_int(o, "rebalance-stages");
     opts->global_batch = kolo_options_int(o, "global-batch");
     opts->reproducible = kolo_options_int(o, "reproducible");
+    opts->tp_blocks = kolo_options_int(o, "tp-blocks");
     opts->consistency = kolo_options_text(o, "consistency");
     opts->compress = kolo_options_text(o, "compress");
     opts->compress_min_bytes = kolo_options_int(o, "compress-min-bytes");

@@ -281,8 +281,11 @@ static kolo_status find_whole(const kolo_session *s, const cached *c, kolo_plan_
     kolo_graph *graph;
     const bool plain = opts->kernels == KOLO_KERNELS_REF; /* all is */
     if (plain || s->opts.shards == 0 || kolo_session_stages(s) == 1) return KOLO_OK;
+    const kolo_mesh *mesh = &opts->mesh;
+    const kolo_axes others = kolo_mesh_all(mesh) & ~((kolo_axes)1 << kolo_mesh_find(mesh, "pp"));
+    const int place = kolo_mesh_group_index(mesh, others, (int)rank_of(s));
     KOLO_TRY(build(s, c, &graph));
-    const kolo_status status = kolo_plan_find_whole(graph, opts, s->store, data_rank(s), whole);
+    const kolo_status status = kolo_plan_find_whole(graph, opts, s->store, place, whole);
     kolo_graph_destroy(graph);
     opts->whole = whole;
     return status;

@@ -380,6 +380,7 @@ static kolo_plan_opts plan_of(const kolo_setup *s, const kolo_strategy *strategy
     return (kolo_plan_opts){
         .mesh = s->mesh,
         .placement = s->placement,
+        .tp_blocks = (int)s->opts.tp_blocks,
         .zero = s->opts.zero,
         .lag = strategy->consistency.kind == KOLO_CONSISTENCY_LAG ? (int)strategy->consistency.steps
                                                                   : 0,

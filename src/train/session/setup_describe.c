@@ -117,6 +117,7 @@ void kolo_setup_describe_learning(const kolo_setup *setup, kolo_text *text) {
     describe_schedule(setup, text);
     kolo_text_add(text, "precision: %s\n", kolo_precision_name(o->precision));
     if (o->reproducible > 0) kolo_text_add(text, "reproducible: %" PRId64 "\n", o->reproducible);
+    if (o->tp_blocks > 0) kolo_text_add(text, "tp-blocks: %" PRId64 "\n", o->tp_blocks);
 }
 
 void kolo_setup_describe(const kolo_setup *setup, kolo_text *text) {

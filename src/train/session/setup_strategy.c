@@ -10,6 +10,7 @@
 #include "train/session/setup_parts.h"
 
 #include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
 
 /* Something that was asked for and excludes what is checked. */
@@ -32,6 +33,17 @@ static kolo_status check_conflicts(const char *what, const char *value, const co
 
 /* ---- mesh ---- */
 
+/* The number of ranks along an axis. */
+static int ranks_along(const kolo_mesh *mesh, const char *axis) {
+    const int a = kolo_mesh_find(mesh, axis);
+    return a >= 0 ? mesh->axes[a].size : 1;
+}
+
+/* Whether no axis but tp divides layers. */
+static bool only_tp_divides(const kolo_mesh *mesh) {
+    return ranks_along(mesh, "sp") * ranks_along(mesh, "ep") == 1;
+}
+
 /* What stages and tensor parallelism do not go with. */
 static kolo_status check_model_axes(const kolo_train_opts *o, const kolo_mesh *mesh) {
     const struct {
@@ -39,7 +51,8 @@ static kolo_status check_model_axes(const kolo_train_opts *o, const kolo_mesh *m
         const char *option;
     } others[] = {
         {o->zero > 1, "--zero above 1"},
-        {o->reproducible > 0 && kolo_mesh_divides_layers(mesh), "--reproducible"},
+        {o->reproducible > 0 && o->tp_blocks == 0 && kolo_mesh_divides_layers(mesh),
+         only_tp_divides(mesh) ? "--reproducible without --tp-blocks" : "--reproducible"},
         {o->reproducible > 0 && o->precision != KOLO_PRECISION_F32,
          "--reproducible with --precision bf16"},
         {o->audit > 0, "--audit"},
@@ -89,6 +102,43 @@ static kolo_status choose_mesh(const kolo_train_opts *o, int workers, kolo_mesh 
     }
     if (!kolo_mesh_has_model_axis(mesh)) return KOLO_OK;
     return check_model_axes(o, mesh);
+}
+
+/* What computing layers in blocks needs, and does not go with. */
+static kolo_status check_blocks(const kolo_train_opts *o, const kolo_mesh *mesh) {
+    const int64_t blocks = o->tp_blocks;
+    const int ranks = ranks_along(mesh, "tp");
+    const conflict refused[] = {
+        {o->zero > 0, "--zero", "its ranges are of slices whose number depends on the workers"},
+        {o->precision != KOLO_PRECISION_F32, "--precision bf16", "sums of blocks would be bf16"},
+        {o->sync != KOLO_SYNC_ALLREDUCE, "--sync", "owners have whole parameters"},
+        {!only_tp_divides(mesh), "an axis sp or ep", "the blocks are of the axis tp"},
+    };
+    char value[24];
+    if (blocks == 0) return KOLO_OK;
+    if (blocks != 2 && blocks != 4 && blocks != 8) {
+        return KOLO_FAIL(KOLO_ERR_ARG, "%" PRId64 " blocks of tensor parallelism: give 2, 4 or 8",
+                         blocks);
+    }
+    if (o->reproducible == 0) {
+        return KOLO_FAIL(KOLO_ERR_ARG,
+                         "--tp-blocks makes the bits of a reproducible run those of any number of "
+                         "workers along tp: give --reproducible too");
+    }
+    (void)snprintf(value, sizeof value, "%" PRId64, blocks);
+    KOLO_TRY(check_conflicts("--tp-blocks ", value, refused, KOLO_COUNT(refused)));
+    if (blocks % ranks == 0) return KOLO_OK;
+    return KOLO_FAIL(KOLO_ERR_ARG,
+                     "%" PRId64 " blocks cannot be dealt to the %d workers along tp: give "
+                     "--tp-blocks 2, 4 or 8, a multiple of them",
+                     blocks, ranks);
+}
+
+/* The rules of --placement, which blocks need on any mesh. */
+static kolo_status read_placement(kolo_setup *s) {
+    const kolo_mesh blocks = {1, {{"tp", (int)s->opts.tp_blocks}}};
+    return kolo_placement_read(s->opts.placement, s->opts.tp_blocks > 0 ? &blocks : &s->mesh,
+                               &s->placement);
 }
 
 /* What is for the stages of a pipeline. */
@@ -468,11 +518,12 @@ kolo_status kolo_setup_choose_strategy(kolo_setup *s, int workers, kolo_strategy
     KOLO_TRY(check_device(o));
     KOLO_TRY(choose_mesh(o, workers, &s->mesh));
     KOLO_TRY(check_stages(o, &s->mesh));
+    KOLO_TRY(check_blocks(o, &s->mesh));
     KOLO_TRY(check_servers(o, &strategy->consistency, &s->mesh, workers));
     KOLO_TRY(check_consistency(o, &strategy->consistency));
     KOLO_TRY(check_ledger(o, &strategy->consistency));
     KOLO_TRY(choose_codec(o, workers, strategy));
-    KOLO_TRY(kolo_placement_read(o->placement, &s->mesh, &s->placement));
+    KOLO_TRY(read_placement(s));
     KOLO_TRY(choose_buckets(s, strategy, workers));
     return kolo_program_find(s->opts.pipeline, &strategy->schedule, &strategy->chunks);
 }

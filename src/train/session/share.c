@@ -14,6 +14,7 @@ const char *kolo_session_unshared(const kolo_session_config *c, const kolo_comm 
         {c->served, "parameter servers have them"},
         {kolo_device_is_apart(c->device), "they are in memory of devices"},
         {kolo_mesh_has_model_axis(&c->plan.mesh), "the mesh divides layers"},
+        {c->plan.tp_blocks > 0, "--tp-blocks divides layers"},
         {c->consistency.kind != KOLO_CONSISTENCY_BSP, "--consistency lets them differ"},
         {kolo_compresses(&c->plan.compression), "--compress keeps errors of whole gradients"},
         {c->plan.sparse_embedding, "--sparse-embedding updates tables in place"},

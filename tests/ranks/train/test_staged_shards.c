@@ -130,7 +130,8 @@ static void what_stages_do_not_go_with_is_named(void **state) {
         int64_t audit;
         kolo_precision precision;
     } bad[] = {
-        {"pp=2,tp=2", NULL, "--reproducible cannot be combined with the mesh dp=1,pp=2,tp=2", 4, 0,
+        {"pp=2,tp=2", NULL,
+         "--reproducible without --tp-blocks cannot be combined with the mesh dp=1,pp=2,tp=2", 4, 0,
          0},
         {"pp=2", NULL, "--audit cannot be combined with the mesh dp=1,pp=2", 2, 2, 0},
         {"pp=2", NULL, "--reproducible with --precision bf16 cannot be combined with", 2, 0,
