@@ -54,9 +54,9 @@ static kolo_status take_steps(kolo_parameters *p, float *values, uint64_t *lost)
         KOLO_TRY(kolo_parameters_push(p, gradient));
         KOLO_TRY(kolo_parameters_pull(p, values));
     }
-    KOLO_TRY(kolo_parameters_barrier(p, lost, NULL));
+    KOLO_TRY(kolo_parameters_barrier(p, lost, NULL, NULL));
     KOLO_TRY(kolo_parameters_pull(p, values));
-    return kolo_parameters_barrier(p, lost, NULL);
+    return kolo_parameters_barrier(p, lost, NULL, NULL);
 }
 
 static kolo_status expect(kolo_status status, const char *text) {
@@ -81,7 +81,7 @@ static kolo_status work(kolo_comm *comm, kolo_parameters *p) {
         KOLO_TRY(kolo_parameters_pull(p, values));
         KOLO_TRY(expect_values(values, 100));
     }
-    KOLO_TRY(kolo_parameters_barrier(p, lost, NULL));
+    KOLO_TRY(kolo_parameters_barrier(p, lost, NULL, NULL));
     KOLO_TRY(take_steps(p, values, lost));
     KOLO_TRY(expect_values(values, 100 - 2 * STEPS * rate));
     KOLO_TRY(kolo_parameters_push(p, own));
