@@ -19,7 +19,7 @@ SHELL = """
 . "$HERE/tests/hosts/net.sh"
 hosts_possible >&2 || exit 77
 trap hosts_down EXIT
-trap 'exit 1' INT TERM
+trap 'trap "" INT TERM; exit 1' INT TERM # a second one must not end hosts_down
 trap '' PIPE # a program that is killed does not read what is printed
 set -e # without a link of this rate there is nothing to measure
 hosts_up "$1" "$2" "$3"
@@ -47,9 +47,16 @@ class Failure(Exception):
 
 
 def end_on_signals():
-    """Makes the program end by an exception upon SIGINT, SIGTERM and SIGHUP, so that namespaces are removed."""
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, lambda n, _: sys.exit(128 + n))
+    """Makes the program end by an exception upon the first SIGINT, SIGTERM or SIGHUP, so that namespaces are removed."""
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+    def end(number, _):
+        for n in numbers:
+            signal.signal(n, signal.SIG_IGN)
+        sys.exit(128 + number)
+
+    for number in numbers:
+        signal.signal(number, end)
 
 
 def quoted(word):
