@@ -8,7 +8,7 @@ rank, relative to them. Fails if one is above 1e-12 (first) or 1e-10 (last); wit
         [--schedules 1f1b,interleaved:2,zbv] [--f32] [--resume] [--reproducible 8]
 
 Without --all one line for each model: how many meshes agree, the largest differences, and the meshes that are refused,
-with the reasons. Networks of images (unet, deeplabv3, resnet20) are for meshes with sp, which divides their rows.
+with the reasons. Networks of images (unet, deeplabv3, resnet20, vit) are for meshes with sp, which divides their rows, or positions.
 Pipelines train 2 micro-batches a step, with each of --schedules (default 1f1b). Batch normalization is of all samples
 (--sync-bn) where dp is above 1; in pipelines it is of a micro-batch of all workers, as with the same dp alone and two
 micro-batches, with which these are compared. Meshes with a dp above 1 also run with --zero 1 (and without other axes 2
@@ -45,8 +45,9 @@ MODELS = [
     ("unet", "unet:width=2", "sgd", 0.01, "3x48x16", "-"),
     ("deeplabv3", "deeplabv3_resnet101:width=2,dropout=10", "sgd", 1e-6, "3x48x16", "-"),  # with more it is chaotic
     ("resnet20", "resnet20", "sgd", 0.01, "3x32x8", "-"),
+    ("vit", "vit_tiny:layers=2,width=24,heads=12,mlp=20,patch=4,dropout=10", "adamw", 0.003, "3x12x16", "-"),
 ]
-ROWS = {"unet", "deeplabv3", "resnet20"}  # of images, divided by sp: run where --models names them
+ROWS = {"unet", "deeplabv3", "resnet20", "vit"}  # of images, divided by sp: run where --models names them
 BOUNDS = {"f64": (1e-12, 1e-10), "f32": (1e-5, 1e-3)}  # of the first and of the last loss
 # What a mesh may be refused for; other errors count as wrong.
 REFUSALS = ["cannot be divided", "too few layers", "--reproducible cannot be combined", "--reproducible was given",
