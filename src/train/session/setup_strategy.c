@@ -48,14 +48,16 @@ static bool only_tp_divides(const kolo_mesh *mesh) {
 static kolo_status check_model_axes(const kolo_train_opts *o, const kolo_mesh *mesh) {
     const struct {
         bool given;
-        const char *option;
+        const char *option, *why; /* why: may be NULL */
     } others[] = {
         {o->zero > 1, "--zero above 1"},
         {o->reproducible > 0 && o->tp_blocks == 0 && kolo_mesh_divides_layers(mesh),
          only_tp_divides(mesh) ? "--reproducible without --tp-blocks" : "--reproducible"},
         {o->reproducible > 0 && o->precision != KOLO_PRECISION_F32,
-         "--reproducible with --precision bf16"},
-        {o->audit > 0, "--audit"},
+         "--reproducible with --precision bf16",
+         "values cross cuts in f32, which the next stage reads by other kernels"},
+        {o->audit > 0, "--audit",
+         "the gradients of a shard are then on several workers, and it compares those of one"},
         {o->sparse_embedding && kolo_mesh_stages(mesh) > 1, "--sparse-embedding"},
         {o->consistency && strcmp(o->consistency, "bsp") != 0, "--consistency"},
         {o->compress && strcmp(o->compress, "none") != 0, "--compress"},
@@ -64,8 +66,9 @@ static kolo_status check_model_axes(const kolo_train_opts *o, const kolo_mesh *m
     for (size_t i = 0; i < KOLO_COUNT(others); i++) {
         if (!others[i].given) continue;
         return KOLO_FAIL(KOLO_ERR_UNSUPPORTED,
-                         "%s cannot be combined with the mesh %s: omit one of the two",
-                         others[i].option, kolo_mesh_text(mesh, text));
+                         "%s cannot be combined with the mesh %s%s%s: omit one of the two",
+                         others[i].option, kolo_mesh_text(mesh, text), others[i].why ? ", as " : "",
+                         others[i].why ? others[i].why : "");
     }
     if (o->zero == 0 || mesh->axes[kolo_mesh_find(mesh, "dp")].size > 1) return KOLO_OK;
     return KOLO_FAIL(

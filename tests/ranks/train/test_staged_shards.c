@@ -133,9 +133,12 @@ static void what_stages_do_not_go_with_is_named(void **state) {
         {"pp=2,tp=2", NULL,
          "--reproducible without --tp-blocks cannot be combined with the mesh dp=1,pp=2,tp=2", 4, 0,
          0},
-        {"pp=2", NULL, "--audit cannot be combined with the mesh dp=1,pp=2", 2, 2, 0},
-        {"pp=2", NULL, "--reproducible with --precision bf16 cannot be combined with", 2, 0,
-         KOLO_PRECISION_BF16},
+        {"pp=2", NULL, "--audit cannot be combined with the mesh dp=1,pp=2, as the gradients", 2, 2,
+         0},
+        {"pp=2", NULL,
+         "--reproducible with --precision bf16 cannot be combined with the mesh dp=1,pp=2, as "
+         "values",
+         2, 0, KOLO_PRECISION_BF16},
         {"pp=2", "interleaved:2", "of the pipeline read wte.weight, and --reproducible adds", 2, 0,
          0},
     };
