@@ -175,7 +175,7 @@ static kolo_status allocate(kolo_table *t) {
     memcpy(&secret, drawn, sizeof secret);
     t->moved = kolo_zalloc((size_t)t->n_servers * sizeof *t->moved);
     if (!t->moved) return KOLO_NOMEM((size_t)t->n_servers);
-    if (t->works) KOLO_TRY(open_transfer(t, &t->pull, secret));
+    KOLO_TRY(open_transfer(t, &t->pull, secret)); /* servers may read, too */
     if (t->works) KOLO_TRY(open_transfer(t, &t->push, secret));
     if (index < 0) return KOLO_OK;
     KOLO_TRY(
@@ -236,7 +236,7 @@ size_t kolo_table_needs(const kolo_table_opts *opts, int workers, bool works, bo
     const uint64_t owners = (uint64_t)(o.servers > 0 ? o.servers : workers);
     const size_t own = owns ? kolo_table_owner_needs(&o, workers, n / owners + 1) : 0;
     const size_t exchanged = o.batch * (sizeof(uint64_t) + o.width * sizeof(float));
-    return (works ? 2 * exchanged : 0) + own * (size_t)(1 + o.replicas);
+    return (works ? 2 : 1) * exchanged + own * (size_t)(1 + o.replicas);
 }
 
 kolo_status kolo_table_create(kolo_comm *comm, const kolo_table_opts *opts, kolo_table **table) {
