@@ -59,6 +59,7 @@ static kolo_plan_opts plan_opts(const kolo_dump_opts *o, kolo_tuner *tuner) {
         .zero = o->zero,
         .share = o->share,
         .cross_step = o->cross_step,
+        .runs_ahead = o->accumulate <= 1,
         .no_chains = o->no_chains,
         .lanes = o->lanes,
         .sync_batch_norm = o->sync_bn,

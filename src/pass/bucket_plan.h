@@ -66,6 +66,7 @@ typedef struct kolo_bucket_sizes {
                            last ones have half of what is left, down to a fourth of that; 0: any */
     const size_t *each; /* of the first n buckets, this many; borrowed */
     int n;
+    bool ahead; /* and before what is computed behind the gradient of the first layer */
 } kolo_bucket_sizes;
 
 /* The sums of a plan of buckets. */

@@ -68,9 +68,9 @@ static bool starts(const lower_member *m, const lower_member *first, const lower
     switch (m->class) {
     case SUM:
         return full || m->tied || previous->tied || m->stage != previous->stage ||
-               m->early != previous->early;
+               m->early != previous->early || m->behind != previous->behind;
     case METRIC:
-        return previous->early || previous->tied || m->stage != previous->stage;
+        return previous->early || previous->behind || previous->tied || m->stage != previous->stage;
     case ROWS:
         return true;
     case SCATTER:
@@ -359,6 +359,7 @@ kolo_status kolo_pass_lower_comm(kolo_graph *g, const kolo_bucket_sizes *sizes, 
                                  bool keep, bool share) {
     KOLO_TRY(kolo_pass_slices(g));
     lowerer b = {.g = g, .in_flight = in_flight, .keep = keep};
+    b.ahead = sizes->ahead;
     b.share = share && in_flight == SIZE_MAX && !keep; /* gradients are scattered in place */
     kolo_arena arena = {0};
     kolo_status status = lower(&b, sizes, &arena);

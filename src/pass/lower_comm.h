@@ -35,6 +35,7 @@ typedef struct lower_member {
     bool tied;       /* the gradient of a parameter that several stages have */
     bool early;      /* it is there before the step: nothing delays its POST */
     bool late;       /* of the backward pass, though it is there since the forward pass */
+    bool behind;     /* computed behind the gradient of the first layer (late_weights.c) */
     bool of_leaf;    /* a parameter, which is there at any time */
     bool inside;     /* the forward or backward pass reads it, or the sum over micro-batches */
     int bucket;
@@ -54,6 +55,7 @@ typedef struct lowerer {
     size_t in_flight;
     bool keep;  /* what is summed over logical shards */
     bool share; /* the ranks read each other's gradients */
+    bool ahead; /* what is computed behind the gradient of the first layer has buckets of its own */
 } lowerer;
 
 /* Finds the members: the redistributions that are no views. last_reader, stage: by value, zeroed.

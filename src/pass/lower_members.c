@@ -312,6 +312,39 @@ static void find_tied(const lowerer *b) {
     }
 }
 
+/* The first parameter that the passes read, of those that updates change; -1: there is none. */
+static int32_t first_parameter(const kolo_graph *g) {
+    for (int32_t i = 0; i < g->n_nodes; i++) {
+        const kolo_node *n = g->nodes[i];
+        if (n->op->comm != KOLO_OP_LOCAL || kolo_node_is_update(g, n)) continue;
+        for (int k = 0; k < n->n_in; k++) {
+            const kolo_value_info *info = kolo_info(g, n->in[k]);
+            const bool trained = info->kind == KOLO_VALUE_PARAM && kolo_value_ok(info->grad);
+            if (trained) return n->in[k].id;
+        }
+    }
+    return -1;
+}
+
+/* Marks the sums of what is computed behind the gradient of that parameter. */
+static void find_behind(const lowerer *b) {
+    const kolo_graph *g = b->g;
+    const int32_t first = b->ahead ? first_parameter(g) : -1;
+    int32_t made = INT32_MAX;
+    for (int32_t i = 0; i < g->n_nodes && first >= 0; i++) {
+        const kolo_node *n = g->nodes[i];
+        bool updates = false;
+        for (int k = 0; k < n->n_in; k++) updates |= n->in[k].id == first;
+        for (int k = 0; k < n->n_in && updates && kolo_node_is_update(g, n); k++) {
+            const int m = b->member_of[n->in[k].id];
+            if (m >= 0) made = b->members[m].made;
+        }
+    }
+    for (int i = 0; i < b->n_members; i++) {
+        b->members[i].behind = b->members[i].class == SUM && b->members[i].made > made;
+    }
+}
+
 /* Marks the chunks of a stage, which run at different times. */
 static kolo_status find_chunks(const lowerer *b) {
     const kolo_graph *g = b->g;
@@ -334,5 +367,7 @@ kolo_status kolo_lower_find_members(lowerer *b, int32_t *last_reader, int *stage
     find_stages(b, stage);
     find_tied(b);
     KOLO_TRY(find_chunks(b));
-    return choose_values(b);
+    KOLO_TRY(choose_values(b));
+    find_behind(b);
+    return KOLO_OK;
 }

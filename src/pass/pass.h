@@ -417,7 +417,8 @@ typedef struct kolo_pipeline_opts {
     size_t unit_bytes;
     bool summands;    /* with share: ranks read each other's gradients, see lower_comm */
     int lag;          /* of gradients, in steps */
-    bool cross_step;  /* sums may be awaited in the next step */
+    bool cross_step;  /* sums may be awaited in the next step, */
+    bool runs_ahead;  /* and what they are of may be computed later, see late_weights.h */
     int most_buckets; /* of gradients; see kolo_bucket_sizes */
     bool no_chains;   /* each elementwise node runs by itself */
     kolo_lanes lanes; /* see kolo_pass_lanes */

@@ -8,6 +8,7 @@
 #include "kernel/select/families.h"
 #include "pass/cuts.h"
 #include "pass/lanes.h"
+#include "pass/late_weights.h"
 #include "pass/partition/recurrence.h"
 #include "pass/pass.h"
 
@@ -220,13 +221,20 @@ static kolo_status compress(kolo_graph *g, const kolo_pipeline_opts *opts) {
     }
     return kolo_pass_compress(g, &opts->compression);
 }
+static bool runs_ahead(const kolo_pipeline_opts *opts);
 static kolo_status lower_comm(kolo_graph *g, const kolo_pipeline_opts *opts) {
     const size_t in_flight = opts->zero > 1 ? 4 * opts->bucket_bytes : SIZE_MAX;
     const kolo_bucket_sizes sizes = {.least = opts->bucket_bytes,
                                      .most = opts->most_buckets,
                                      .each = opts->bucket_sizes,
-                                     .n = opts->n_bucket_sizes};
+                                     .n = opts->n_bucket_sizes,
+                                     .ahead = runs_ahead(opts)};
     return kolo_pass_lower_comm(g, &sizes, in_flight, opts->keep_sums, opts->summands);
+}
+
+static kolo_status late_weights(kolo_graph *g, const kolo_pipeline_opts *opts) {
+    (void)opts;
+    return kolo_pass_late_weights(g);
 }
 
 static kolo_status cross_step(kolo_graph *g, const kolo_pipeline_opts *opts) {
@@ -300,6 +308,12 @@ static bool has_lanes(const kolo_pipeline_opts *o) {
 static bool accumulates(const kolo_pipeline_opts *o) {
     return o->train && (o->micro_batches > 1 || is_staged(o));
 }
+/* Not where all sums are awaited in the step anyway (cross_step.c), nor where other passes add
+ * nodes to the gradients; plans of micro-batches need these at the same places. */
+static bool runs_ahead(const kolo_pipeline_opts *o) {
+    return crosses_steps(o) && o->runs_ahead && !is_zero(o) && !accumulates(o) && !recomputes(o) &&
+           !compresses(o) && !is_sparse(o) && o->optimizer.clip <= 0;
+}
 
 /* ---- the table ---- */
 
@@ -326,6 +340,7 @@ static const struct {
     {"optimizer", optimizer, trains},
     {"fuse", fuse, trains},
     {"prune", prune, always},
+    {"late_weights", late_weights, runs_ahead}, /* before layouts: the same on all ranks */
     {"recompute", recompute, recomputes},
     {"halos", halos, divides_rows},
     {"precision", precision, is_mixed},

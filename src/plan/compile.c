@@ -3,6 +3,7 @@
 #include "base/integer.h"
 #include "kernel/select/cache.h"
 #include "kernel/select/families.h"
+#include "kolo/host_memory.h"
 #include "plan/chunk_inputs.h"
 #include "plan/crossings.h"
 #include "plan/internal.h"
@@ -120,6 +121,13 @@ static kolo_status set_options(kolo_plan *p, const kolo_plan_opts *o, kolo_comm 
         "row-sparse gradients cannot be summed over logical shards: omit --sparse-embedding");
 }
 
+/* Whether gradients may be in other buckets: sums are the same in any, being of two summands or in
+ * the order of the ranks, and nobody has chosen the buckets, or measures them. */
+static bool any_buckets(const kolo_plan_opts *o, const kolo_comm *comm) {
+    const bool same = kolo_comm_size(comm) == 2 || kolo_comm_sums_in_rank_order(comm, o->algorithm);
+    return same && o->n_bucket_sizes == 0 && o->bucket_bytes != 1;
+}
+
 /* The passes for this rank, whose cuts and fixed layouts are in the store. */
 static kolo_pipeline_opts passes_of(kolo_plan *p, const kolo_plan_opts *o, kolo_comm *comm,
                                     kolo_selections *selections) {
@@ -128,6 +136,7 @@ static kolo_pipeline_opts passes_of(kolo_plan *p, const kolo_plan_opts *o, kolo_
         pipeline.mesh = (kolo_mesh){1, {{"dp", kolo_comm_size(p->comm)}}};
     }
     pipeline.rank = comm ? kolo_comm_rank(comm) : o->rank;
+    pipeline.runs_ahead = o->runs_ahead && p->comm && any_buckets(o, p->comm);
     if (o->adds_to) pipeline.rank = o->adds_to->graph->rank;
     pipeline.cuts = &p->store->cuts;
     pipeline.cut_names = &p->store->names;

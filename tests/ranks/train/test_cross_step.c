@@ -227,16 +227,16 @@ static void a_dump_states_what_is_left(void **state) {
         kolo_dump_opts opts;
         const char *has, *lacks;
     } dumps[] = {
-        {{.optimizer.momentum = 0.9}, "bytes at 0, awaited in the next step\n", "read more"},
+        {{.optimizer.momentum = 0.9}, "bytes at 4096, awaited in the next step\n", "read more"},
         {{.optimizer.momentum = 0.9}, ", awaited in the step: it reports some\n", "read more"},
         {{.optimizer.clip = 1},
          ", awaited in the step: updates read more than these\n",
          "next step"},
         {{.optimizer.kind = KOLO_OPTIMIZER_LARS, .optimizer.momentum = 0.9},
-         "bytes at 0, awaited in the next step\n",
+         "bytes at 4096, awaited in the next step\n",
          "read more"},
         {{.optimizer.kind = KOLO_OPTIMIZER_LAMB},
-         "bytes at 0, awaited in the next step\n",
+         "bytes at 4096, awaited in the next step\n",
          "read more"},
         {{.compress = "1bit", .compress_min_bytes = 1},
          ", gathered, awaited in the next step\n",

@@ -289,6 +289,42 @@ static void sums_end_in_the_next_forward_pass(void **state) {
     }
 }
 
+/* A sum of the first layer, too, ends only after a kernel behind its POST: what has moved behind
+ * it. Only the last bucket, of the loss, is awaited in its own step. */
+static kolo_status run_ahead(kolo_comm *comm, const void *arg, void *out) {
+    const kolo_plan_opts opts = {.train = true,
+                                 .optimizer.momentum = 0.9,
+                                 .bucket_bytes = 64,
+                                 .cross_step = true,
+                                 .runs_ahead = true};
+    result *r = out;
+    kolo_store *store = NULL;
+    watch w = {.plan = NULL};
+    kolo_status status = make(comm, LAYERS, &opts, &store, &w.plan);
+    if (status == KOLO_OK) {
+        kolo_comm_set_gate(comm, gate, &w);
+        kolo_plan_observe(w.plan, observe, &w);
+        for (int k = 0; k < 2 && status == KOLO_OK; k++) status = kolo_plan_run(w.plan);
+        if (status == KOLO_OK) status = kolo_store_run_deferred(store);
+        kolo_comm_set_gate(comm, NULL, NULL);
+        r->buckets = w.plan->map.n_buckets;
+    }
+    kolo_plan_destroy(w.plan);
+    kolo_store_destroy(store);
+    return status;
+}
+
+static void the_first_layer_is_awaited_after_another_gradient(void **state) {
+    result results[RANKS];
+    const rank_job job = {.n = RANKS,
+                          .transport = RANKS_THREAD,
+                          .body = run_ahead,
+                          .results = results,
+                          .result_bytes = sizeof results[0]};
+    ASSERT_OK(run_rank_job(&job));
+    assert_int_equal(results[0].buckets, 5);
+}
+
 typedef struct deferred_watch {
     kolo_plan *plan;
     int updated; /* kernels of updates that were left, since the last POST */
@@ -528,6 +564,7 @@ TEST_MAIN(test_overlap) {
         cmocka_unit_test(a_kernel_runs_between_post_and_completion),
         cmocka_unit_test(a_broken_step_leaves_the_parameters),
         cmocka_unit_test(sums_end_in_the_next_forward_pass),
+        cmocka_unit_test(the_first_layer_is_awaited_after_another_gradient),
         cmocka_unit_test(sums_end_after_the_first_update_of_a_completed_step),
         cmocka_unit_test(a_broken_step_takes_back_the_one_before),
         cmocka_unit_test(a_step_without_samples_follows_what_is_left),

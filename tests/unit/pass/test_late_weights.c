@@ -1,0 +1,118 @@
+/* Gradients of weights that move behind those of the first layer: which, where their sums are
+ * posted and awaited, the same on ranks with any batch, and which plans leave all as it is. */
+#include "base/compiler.h"
+#include "graph/ops/ops.h"
+#include "kolo/models.h"
+#include "pass/pass.h"
+#include "support/support.h"
+
+#include <string.h>
+
+static const kolo_pipeline_opts ahead = {
+    .train = true,
+    .optimizer.momentum = 0.9,
+    .mesh = {1, {{"dp", 2}}},
+    .cross_step = true,
+    .runs_ahead = true,
+    .bucket_bytes = 1 << 20,
+    .kernels = KOLO_KERNELS_REF,
+    .threads = 1,
+};
+
+static kolo_graph *plan(const char *name, int64_t batch, const kolo_pipeline_opts *opts) {
+    const kolo_model *model;
+    kolo_shape sample;
+    int64_t classes;
+    kolo_graph *g;
+    ASSERT_OK(kolo_model_find(name, &model));
+    ASSERT_OK(kolo_model_sample(model, NULL, &sample, &classes));
+    ASSERT_OK(kolo_graph_create(NULL, &g));
+    const kolo_model_opts of = {.batch = batch, .sample = sample, .classes = (int)classes};
+    ASSERT_OK(kolo_model_add(model, g, &of));
+    ASSERT_OK(kolo_pipeline_run(g, opts));
+    return g;
+}
+
+/* The node that makes the gradient of a parameter. */
+static int32_t makes(const kolo_graph *g, const char *parameter) {
+    const kolo_value v = kolo_graph_find(g, parameter);
+    assert_true(kolo_value_ok(v));
+    return kolo_info(g, kolo_info(g, v)->grad)->producer;
+}
+
+/* The POST of that gradient. */
+static int32_t posts(const kolo_graph *g, const char *parameter) {
+    const kolo_value grad = kolo_info(g, kolo_graph_find(g, parameter))->grad;
+    for (int32_t i = 0; i < g->n_nodes; i++) {
+        const kolo_node *n = g->nodes[i];
+        for (int k = 0; k < n->n_in && n->op == &kolo_op_post; k++) {
+            if (n->in[k].id == grad.id) return i;
+        }
+    }
+    fail_msg("no POST of %s", parameter);
+    return -1;
+}
+
+static void the_second_layer_comes_behind_the_first(void **state) {
+    kolo_graph *g = plan("lenet", 64, &ahead);
+    const int32_t first = makes(g, "conv1.weight"), second = makes(g, "conv2.weight");
+    assert_true(makes(g, "fc1.weight") < first && first < second); /* enough operations */
+    assert_int_equal(posts(g, "conv1.weight"), first + 1);
+    assert_int_equal(posts(g, "fc1.weight"), first + 1);
+    assert_int_equal(posts(g, "conv2.weight"), second + 1);
+    for (int32_t i = 0; i < g->n_nodes; i++) { /* nothing but the loss is awaited in the step */
+        const kolo_node *n = g->nodes[i];
+        if (n->op != &kolo_op_wait) continue;
+        const bool loss = kolo_info(g, n->out[0])->tensor.shape.rank == 0;
+        assert_int_equal(n->attr[KOLO_COMM_DEFERRAL].i,
+                         loss ? KOLO_DEFERRAL_REPORTED : KOLO_DEFERRAL_NEXT);
+    }
+    kolo_graph_destroy(g);
+}
+
+/* The layers are computed in the order of the graph without the pass, but for those that move. */
+static void other_plans_stay_as_they_are(void **state) {
+    kolo_pipeline_opts others[] = {ahead, ahead, ahead, ahead, ahead, ahead};
+    others[0].runs_ahead = false; /* sums depend on their place in a bucket */
+    others[1].cross_step = false;
+    others[2].share = others[2].summands = true;
+    others[3].zero = 1;
+    others[4].micro_batches = 2;
+    others[5].optimizer.clip = 1; /* all updates need all sums */
+    for (size_t i = 0; i < KOLO_COUNT(others); i++) {
+        kolo_graph *g = plan("lenet", 64, &others[i]);
+        if (makes(g, "conv1.weight") < makes(g, "conv2.weight")) fail_msg("case %d", (int)i);
+        kolo_graph_destroy(g);
+    }
+}
+
+/* Ranks with other batches have the same order of gradients, and with that the same buckets. */
+static void the_order_does_not_depend_on_the_batch(void **state) {
+    static const char *const names[] = {"lenet", "alexnet", "resnet20", "mobilenet_v2"};
+    for (size_t i = 0; i < KOLO_COUNT(names); i++) {
+        kolo_graph *g = plan(names[i], 3, &ahead), *other = plan(names[i], 2, &ahead);
+        int32_t n = 0, last = -1;
+        for (int32_t v = 0; v < g->n_values; v++) {
+            const kolo_value_info *info = &g->values[v];
+            if (info->kind != KOLO_VALUE_PARAM || !kolo_value_ok(info->grad)) continue;
+            if (posts(g, info->name) != posts(other, info->name)) fail_msg("%s", info->name);
+            if (makes(g, info->name) > last) last = makes(g, info->name);
+            n++;
+        }
+        kolo_value first = {.id = 0};
+        while (g->values[first.id].kind != KOLO_VALUE_PARAM) first.id++;
+        if (makes(g, g->values[first.id].name) == last) fail_msg("%s: nothing moves", names[i]);
+        assert_true(n > 4);
+        kolo_graph_destroy(g);
+        kolo_graph_destroy(other);
+    }
+}
+
+TEST_MAIN(test_late_weights) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_second_layer_comes_behind_the_first),
+        cmocka_unit_test(other_plans_stay_as_they_are),
+        cmocka_unit_test(the_order_does_not_depend_on_the_batch),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
