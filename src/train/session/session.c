@@ -227,7 +227,12 @@ static kolo_status open_alone(kolo_session *s, const kolo_session_config *opts) 
     if (s->opts.global_batch == 0) {
         s->opts.global_batch = opts->batch * s->opts.accumulate * data_ranks(s);
     }
-    s->opts.plan.share = s->opts.share && !kolo_session_unshared(&s->opts, s->comm);
+    if (s->opts.share && !kolo_session_unshared(&s->opts, s->comm)) {
+        KOLO_TRY(kolo_session_prefers_copies(&s->opts, (int)ranks_of(s), &s->opts.copies));
+        s->opts.plan.share = !s->opts.copies;
+    } else {
+        s->opts.plan.share = false;
+    }
     s->buckets.measures = (opts->measure_buckets || opts->measure_compression) && ranks_of(s) > 1;
     const kolo_mesh *mesh = &s->opts.plan.mesh;
     if (!s->comm || !kolo_mesh_has_model_axis(mesh)) return KOLO_OK;

@@ -88,6 +88,7 @@ typedef struct kolo_session_config {
     const kolo_compression_costs *costs; /* by these, borrowed; NULL: measured */
     bool share;          /* the ranks have the parameters in the same memory, if they can with equal
                             bits (share.h) */
+    bool copies;         /* they have copies all the same: set by the session (share.h) */
     kolo_plan_opts plan; /* the session sets `train` and `share`, and copies `placement` */
 } kolo_session_config;
 

@@ -1,6 +1,41 @@
 #include "train/session/share.h"
 
 #include "kolo/host_memory.h"
+#include "train/session/internal.h"
+
+enum { LARGE = 4 << 20 }; /* bytes of parameters, from which their memory counts */
+
+/* By how much the slowest rank of a host takes longer for a step than each; the rates of a core, of
+ * operations and of bytes in its caches. */
+static const double waited = 0.02, flops_per_second = 100e9, bytes_per_second = 30e9;
+
+/* Whether updates may run in the next step (pass/cross_step.c), and what is computed before them
+ * may (pass/late_weights.c). */
+static bool runs_ahead(const kolo_session_config *c) {
+    const kolo_optimizer_opts *o = &c->plan.optimizer;
+    const bool norms =
+        o->clip > 0 || o->kind == KOLO_OPTIMIZER_LARS || o->kind == KOLO_OPTIMIZER_LAMB;
+    return c->plan.cross_step && !norms && c->plan.zero == 0 && c->shards == 0 &&
+           c->accumulate <= 1 && !c->plan.sync_batch_norm;
+}
+
+kolo_status kolo_session_prefers_copies(const kolo_session_config *c, int ranks, bool *copies) {
+    kolo_graph *g;
+    double flops = 0, bytes = 0;
+    *copies = false;
+    if (!runs_ahead(c)) return KOLO_OK;
+    KOLO_TRY(kolo_session_build(c, c->batch, &g));
+    for (int32_t i = 0; i < g->n_nodes; i++) flops += kolo_node_cost(g, g->nodes[i]).flops;
+    for (int32_t v = 0; v < g->n_values; v++) {
+        const bool param = g->values[v].kind == KOLO_VALUE_PARAM;
+        if (param) bytes += (double)kolo_tensor_bytes(&g->values[v].tensor);
+    }
+    kolo_graph_destroy(g);
+    const double step = 3 * flops / flops_per_second;   /* the backward pass has twice as many */
+    const double update = 5 * bytes / bytes_per_second; /* three reads, two writes with momentum */
+    *copies = bytes < LARGE && update * (1 - 1.0 / ranks) < waited * step;
+    return KOLO_OK;
+}
 
 const char *kolo_session_unshared(const kolo_session_config *c, const kolo_comm *comm) {
     const int ranks = comm ? kolo_comm_size(comm) : 1;
@@ -21,6 +56,7 @@ const char *kolo_session_unshared(const kolo_session_config *c, const kolo_comm 
         {c->plan.keep_gradients, "the program reads whole gradients"},
         {c->measure_buckets || c->plan.n_bucket_sizes > 0, "--buckets sums whole gradients"},
         {hosts, "there are several hosts"},
+        {c->copies, "copies of a small model let them run ahead of each other"},
         {ranks > 1 && !kolo_comm_shares_memory(comm), "the transport has no shared memory"},
         {ranks > 1 && !trees && !kolo_comm_sums_in_rank_order(comm, c->plan.algorithm),
          "the allreduce is not direct, so sums of ranges round differently"},

@@ -134,6 +134,35 @@ static void others_train_as_without(void **state) {
     }
 }
 
+/* Copies of small models with many operations let ranks run ahead of each other, where updates may
+ * run in the next step at all. */
+static void small_models_have_copies(void **state) {
+    static const struct {
+        int64_t batch;
+        double clip;
+        bool no_cross_step, copies;
+    } rows[] = {
+        {64, 0, false, true}, {4, 0, false, false}, {64, 1, false, false}, {64, 0, true, false}};
+    for (size_t i = 0; i < KOLO_COUNT(rows); i++) {
+        kolo_train_opts opts = {.model = "lenet",
+                                .data = "synthetic:N=300,test=2",
+                                .batch = rows[i].batch,
+                                .optimizer.momentum = 0.9,
+                                .optimizer.clip = rows[i].clip,
+                                .no_cross_step = rows[i].no_cross_step,
+                                .steps = 3,
+                                .lr = 0.02,
+                                .check_replicas = 2,
+                                .no_eval = true};
+        const kolo_train_result chosen = train_well(2, &opts);
+        assert_int_equal(chosen.memory.shared == 0, rows[i].copies);
+        assert_int_equal(strstr(chosen.unshared, "ahead of each other") != NULL, rows[i].copies);
+        opts.no_share = opts.no_cross_step = true;
+        const kolo_train_result plain = train_well(2, &opts);
+        assert_same_run("copies", &plain, &chosen);
+    }
+}
+
 /* ---- processes ---- */
 
 typedef struct process_job {
@@ -302,6 +331,7 @@ TEST_MAIN(test_share) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(shared_parameters_give_the_same_bits),
         cmocka_unit_test(others_train_as_without),
+        cmocka_unit_test(small_models_have_copies),
         cmocka_unit_test(processes_share_memory),
         cmocka_unit_test(runs_resume_with_and_without),
         cmocka_unit_test(rank_0_alone_needs_a_folder),
