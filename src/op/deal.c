@@ -26,7 +26,7 @@ static kolo_status deal_shape(kolo_shape_query *q) {
     KOLO_TRY(kolo_rule_types(q, "f"));
     KOLO_TRY(check_round(q, &y, parts));
     if (y.dim[axis] % (parts * q->attr[KOLO_DEAL_LENGTH].i) != 0) {
-        return KOLO_RULE_FAIL(q, "dimension %" PRId64 " is no number of rounds", axis);
+        return KOLO_RULE_FAIL(q, "dimension %" PRId64 " is not made of whole rounds", axis);
     }
     y.dim[axis] /= parts;
     for (int k = 0; k < parts; k++) KOLO_TRY(kolo_rule_out(q, k, q->in[0].dtype, y));
@@ -43,7 +43,7 @@ static kolo_status interleave_shape(kolo_shape_query *q) {
         return KOLO_RULE_FAIL(q, "inputs 0 and %d differ in shape", k);
     }
     if (y.dim[axis] % q->attr[KOLO_DEAL_LENGTH].i != 0) {
-        return KOLO_RULE_FAIL(q, "dimension %" PRId64 " is no number of runs", axis);
+        return KOLO_RULE_FAIL(q, "dimension %" PRId64 " is not made of whole runs", axis);
     }
     if (__builtin_mul_overflow(y.dim[axis], q->n_in, &y.dim[axis])) {
         return KOLO_RULE_FAIL(q, "a dimension is larger than can be counted");
