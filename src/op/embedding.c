@@ -70,7 +70,7 @@ static kolo_attr rows_of(const kolo_graph *g, kolo_value table) {
 static bool is_divided(const kolo_graph *g, kolo_value table) {
     const int32_t producer = kolo_info(g, table)->producer;
     const kolo_node *n = producer >= 0 ? g->nodes[producer] : NULL;
-    return kolo_is_slice(g, n && n->op == &kolo_op_deal ? n->in[0] : table);
+    return kolo_is_slice(g, n && n->op == &kolo_op_deinterleave ? n->in[0] : table);
 }
 
 static void embedding_grad(kolo_graph *g, const kolo_node *n, const kolo_value *d_out,

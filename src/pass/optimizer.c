@@ -132,24 +132,24 @@ static int64_t count_slices(const kolo_graph *g, kolo_value w, int64_t *own) {
     return parts;
 }
 
-/* The node that deals w to the blocks of tensor parallelism; NULL: there is none. */
-static const kolo_node *deal_of(const kolo_graph *g, kolo_value w) {
+/* The node that divides w into the blocks of tensor parallelism; NULL: there is none. */
+static const kolo_node *deinterleave_of(const kolo_graph *g, kolo_value w) {
     for (int32_t i = 0; i < g->n_nodes; i++) {
         const kolo_node *n = g->nodes[i];
-        if (n->op == &kolo_op_deal && n->in[0].id == w.id) return n;
+        if (n->op == &kolo_op_deinterleave && n->in[0].id == w.id) return n;
     }
     return NULL;
 }
 
-/* The squares of v, like w, in the blocks of each part that `deal` makes of w: their sum, as no
- * part fills those of another. */
+/* The squares of v, like w, in the blocks of each part that `deinterleave` makes of w: their sum,
+ * as no part fills those of another. */
 static kolo_value squares_of_parts(kolo_graph *g, kolo_value v, kolo_value w,
-                                   const kolo_node *deal) {
-    const int n = deal->n_out;
+                                   const kolo_node *divides) {
+    const int n = divides->n_out;
     kolo_value part[KOLO_MAX_IO], sum = KOLO_NONE;
     int64_t own;
     const int64_t slices = count_slices(g, w, &own);
-    kolo_graph_add(g, &kolo_op_deal, &v, 1, deal->attr, part);
+    kolo_graph_add(g, &kolo_op_deinterleave, &v, 1, divides->attr, part);
     if (kolo_graph_check(g) != KOLO_OK) return KOLO_NONE;
     g->nodes[g->n_nodes - 1]->with_updates = true;
     for (int k = 0; k < n; k++) {
@@ -166,10 +166,10 @@ static kolo_value squares_of_parts(kolo_graph *g, kolo_value v, kolo_value w,
 /* The squares of v, a gradient or parameter like w. The ranks that have slices of w fill blocks of
  * their own. */
 static kolo_value square_blocks(kolo_graph *g, kolo_value v, kolo_value w) {
-    const kolo_node *deal = deal_of(g, w);
+    const kolo_node *divides = deinterleave_of(g, w);
     kolo_attr attr[KOLO_MAX_ATTRS] = {{0}};
     int64_t own;
-    if (deal) return squares_of_parts(g, v, w, deal);
+    if (divides) return squares_of_parts(g, v, w, divides);
     const int64_t parts = count_slices(g, w, &own);
     if (parts > 1) {
         int64_t most = kolo_square_blocks(kolo_largest_slice(g, w, 1));

@@ -55,10 +55,11 @@ enum { KOLO_CONCAT_AXIS };
 enum { KOLO_WINDOW_FIRST, KOLO_WINDOW_COUNT, KOLO_WINDOW_AXIS };
 extern const kolo_op kolo_op_concat, kolo_op_window;
 
-/* deal: x -> y0, y1, ...: runs of `length` elements along dimension `axis`, given to `parts`
- * outputs in turn. interleave: x0, x1, ... -> y, the other way; its `parts` are its inputs. */
-enum { KOLO_DEAL_AXIS, KOLO_DEAL_LENGTH, KOLO_DEAL_PARTS };
-extern const kolo_op kolo_op_deal, kolo_op_interleave;
+/* deinterleave: x -> y0, y1, ...: runs of `length` elements along dimension `axis`, given to
+ * `parts` outputs in turn. interleave: x0, x1, ... -> y, the other way; its `parts` are its inputs.
+ */
+enum { KOLO_INTERLEAVE_AXIS, KOLO_INTERLEAVE_LENGTH, KOLO_INTERLEAVE_PARTS };
+extern const kolo_op kolo_op_deinterleave, kolo_op_interleave;
 
 /* convert: x -> x in another dtype, f32 or bf16. Added by the precision pass. */
 enum { KOLO_CONVERT_DTYPE };

@@ -66,7 +66,7 @@
     X(scale)                            \
     X(concat)                           \
     X(window)                           \
-    X(deal)                             \
+    X(deinterleave)                     \
     X(interleave)                       \
     X(dropout)                          \
     X(conv2d)                           \

@@ -4,7 +4,7 @@
  *
  *     y = redistribute(linear(x, w, b), partial -> invariant)
  *
- *     w0, w1 = deal(w)        y0 = linear(x, w0, b)    y1 = linear(x, w1)
+ *     w0, w1 = deinterleave(w)        y0 = linear(x, w0, b)    y1 = linear(x, w1)
  *     y = redistribute(add(y0, y1), partial -> invariant)
  *
  * What all blocks have alike is computed once. Kernels see the shapes of a block on any number of
@@ -79,20 +79,20 @@ static kolo_status prepare(merger *m) {
     return KOLO_OK;
 }
 
-/* Attributes of deal and interleave of a value: those of the blocks that this rank has of each of
- * its parts. */
+/* Attributes of deinterleave and interleave of a value: those of the blocks that this rank has of
+ * each of its parts. */
 static void set_runs(const merger *m, kolo_value v, int64_t length, kolo_attr *attr) {
     const kolo_placement *cut = &m->was[v.id];
-    attr[KOLO_DEAL_AXIS].i = cut->dim;
-    attr[KOLO_DEAL_LENGTH].i = length / (cut->blocks > 0 ? cut->blocks : 1);
-    attr[KOLO_DEAL_PARTS].i = m->n;
+    attr[KOLO_INTERLEAVE_AXIS].i = cut->dim;
+    attr[KOLO_INTERLEAVE_LENGTH].i = length / (cut->blocks > 0 ? cut->blocks : 1);
+    attr[KOLO_INTERLEAVE_PARTS].i = m->n;
 }
 
-static void deal(const merger *m, kolo_value leaf) {
+static void divide(const merger *m, kolo_value leaf) {
     const int64_t length = kolo_info(m->g, leaf)->tensor.shape.dim[m->was[leaf.id].dim] / m->n;
     kolo_attr attr[KOLO_MAX_ATTRS] = {{0}};
     set_runs(m, leaf, length, attr);
-    kolo_graph_add(m->g, &kolo_op_deal, &leaf, 1, attr, m->block[leaf.id]);
+    kolo_graph_add(m->g, &kolo_op_deinterleave, &leaf, 1, attr, m->block[leaf.id]);
 }
 
 /* ---- redistributions along the axis ---- */
@@ -186,7 +186,7 @@ static kolo_status find_inputs(const merger *m, const kolo_node *n, int k, const
             if (info->kind != KOLO_VALUE_PARAM || info->frozen) continue;
             return refuse(n, "it reads a parameter whole beside others that are divided");
         }
-        if (info->producer < 0 && !kolo_value_ok(m->block[v.id][0])) deal(m, v);
+        if (info->producer < 0 && !kolo_value_ok(m->block[v.id][0])) divide(m, v);
         KOLO_TRY(kolo_graph_check(m->g));
         own[*n_in] = m->block[v.id][k];
         if (kolo_value_ok(own[*n_in])) continue;
@@ -211,8 +211,8 @@ static kolo_status add_like(const merger *m, const kolo_node *n, int k, int32_t 
     return KOLO_OK;
 }
 
-/* Each node deals its parameters anew: others that read them may be on another stage. */
-static void forget_dealt(const merger *m, const kolo_node *n) {
+/* Each node divides its parameters anew: others that read them may be on another stage. */
+static void forget_blocks(const merger *m, const kolo_node *n) {
     for (int k = 0; k < n->n_in; k++) {
         const bool leaf = is_divided(m, n->in[k]) && kolo_info(m->g, n->in[k])->producer < 0;
         if (leaf) m->block[n->in[k].id][0] = KOLO_NONE;
@@ -227,7 +227,7 @@ static kolo_status repeat(const merger *m, kolo_replacer *r, kolo_node *n, int32
         return refuse(n, "its inputs are divided");
     }
     memcpy(in, n->in, (size_t)n->n_in * sizeof *in);
-    forget_dealt(m, n);
+    forget_blocks(m, n);
     for (int k = 1; k < m->n; k++) {
         KOLO_TRY(find_inputs(m, n, k, in, own, &n_in));
         KOLO_TRY(add_like(m, n, k, i, own, n_in));

@@ -50,17 +50,17 @@ static kolo_status check_model_axes(const kolo_train_opts *o, const kolo_mesh *m
         bool given;
         const char *option, *why; /* why: may be NULL */
     } others[] = {
-        {o->zero > 1, "--zero above 1"},
+        {o->zero > 1, "--zero above 1", NULL},
         {o->reproducible > 0 && o->tp_blocks == 0 && kolo_mesh_divides_layers(mesh),
-         only_tp_divides(mesh) ? "--reproducible without --tp-blocks" : "--reproducible"},
+         only_tp_divides(mesh) ? "--reproducible without --tp-blocks" : "--reproducible", NULL},
         {o->reproducible > 0 && o->precision != KOLO_PRECISION_F32,
          "--reproducible with --precision bf16",
          "values cross cuts in f32, which the next stage reads by other kernels"},
         {o->audit > 0, "--audit",
          "the gradients of a shard are then on several workers, and it compares those of one"},
-        {o->sparse_embedding && kolo_mesh_stages(mesh) > 1, "--sparse-embedding"},
-        {o->consistency && strcmp(o->consistency, "bsp") != 0, "--consistency"},
-        {o->compress && strcmp(o->compress, "none") != 0, "--compress"},
+        {o->sparse_embedding && kolo_mesh_stages(mesh) > 1, "--sparse-embedding", NULL},
+        {o->consistency && strcmp(o->consistency, "bsp") != 0, "--consistency", NULL},
+        {o->compress && strcmp(o->compress, "none") != 0, "--compress", NULL},
     };
     char text[KOLO_MESH_TEXT];
     for (size_t i = 0; i < KOLO_COUNT(others); i++) {
@@ -132,7 +132,7 @@ static kolo_status check_blocks(const kolo_train_opts *o, const kolo_mesh *mesh)
     KOLO_TRY(check_conflicts("--tp-blocks ", value, refused, KOLO_COUNT(refused)));
     if (blocks % ranks == 0) return KOLO_OK;
     return KOLO_FAIL(KOLO_ERR_ARG,
-                     "%" PRId64 " blocks cannot be dealt to the %d workers along tp: give "
+                     "%" PRId64 " blocks cannot be divided over the %d workers along tp: give "
                      "--tp-blocks 2, 4 or 8, a multiple of them",
                      blocks, ranks);
 }

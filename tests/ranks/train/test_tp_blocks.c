@@ -176,7 +176,7 @@ static void what_blocks_do_not_go_with_is_named(void **state) {
          "--reproducible without --tp-blocks cannot be combined with the mesh dp=1,tp=2"},
         {4,
          {.model = MLP, .tp_blocks = 2, .reproducible = 4, .mesh = "tp=4"},
-         "2 blocks cannot be dealt to the 4 workers along tp: give --tp-blocks 2, 4 or 8"},
+         "2 blocks cannot be divided over the 4 workers along tp: give --tp-blocks 2, 4 or 8"},
         {1, {.model = GPT2, .tp_blocks = 8, .reproducible = 4}, "4 heads cannot be divided"},
         {1,
          {.model = "gpt2_tiny",

@@ -199,8 +199,8 @@ static const index_case cases[] = {
      {S3(4, 2, 4), S2(2, 4), {0, {0}}},
      .labels = 2,
      .attr = {{0}, {0}, {.f = 0.1}, {0}, {3}}},
-    {&kolo_op_deal, 1, {S3(8, 3, 2)}, .attr = {{0}, {2}, {2}}},
-    {&kolo_op_deal, 1, {S2(3, 8)}, .attr = {{1}, {1}, {4}}},
+    {&kolo_op_deinterleave, 1, {S3(8, 3, 2)}, .attr = {{0}, {2}, {2}}},
+    {&kolo_op_deinterleave, 1, {S2(3, 8)}, .attr = {{1}, {1}, {4}}},
     {&kolo_op_interleave, 2, {S2(3, 4), S2(3, 4)}, .attr = {{1}, {2}}},
     {&kolo_op_reorder, 1, {S3(2, 3, 4)}, .attr = {{0}}},
 };

@@ -1,5 +1,5 @@
 /* Our concat and window against the reference, bitwise, over layouts whose blocks do and
- * do not meet; deal and interleave. */
+ * do not meet; deinterleave and interleave. */
 #include "base/isa.h"
 #include "kernel/simd/kernels.h"
 #include "support/kernel_check.h"
@@ -92,23 +92,24 @@ static void any_dimension_is_the_reference(void **state) {
     }
 }
 
-/* Runs of any dimension, dealt to up to eight parts, and back. */
-static void deals_are_the_reference(void **state) {
+/* Runs of any dimension, divided into up to eight parts, and back. */
+static void deinterleaved_runs_are_those_of_the_reference(void **state) {
     for (int axis = 0; axis < 3; axis++) {
         for (int parts = 1; parts <= KOLO_MAX_IO; parts++) {
             const int64_t length = 1 + axis;
             const char *const plain[] = {"abc", "abc", "abc", "abc", "abc", "abc", "abc", "abc"};
-            const kolo_attr attr[KOLO_MAX_ATTRS] = {[KOLO_DEAL_AXIS].i = axis,
-                                                    [KOLO_DEAL_LENGTH].i = length,
-                                                    [KOLO_DEAL_PARTS].i = parts};
+            const kolo_attr attr[KOLO_MAX_ATTRS] = {[KOLO_INTERLEAVE_AXIS].i = axis,
+                                                    [KOLO_INTERLEAVE_LENGTH].i = length,
+                                                    [KOLO_INTERLEAVE_PARTS].i = parts};
             kolo_shape in[KOLO_MAX_IO], x = kolo_shape_3(2, 3, 5);
             kolo_kernel_spec spec;
             x.dim[axis] = 2 * length;
             for (int k = 0; k < parts; k++) in[k] = x;
             x.dim[axis] *= parts;
-            test_kernel_spec(&spec, &kolo_op_deal, attr, 1, &x, plain, parts, plain, 1 + axis % 2);
-            assert_true(kolo_simd_deal.fit(&spec) >= 0);
-            test_kernel_on(&kolo_simd_deal, &spec, NULL, 0);
+            test_kernel_spec(&spec, &kolo_op_deinterleave, attr, 1, &x, plain, parts, plain,
+                             1 + axis % 2);
+            assert_true(kolo_simd_deinterleave.fit(&spec) >= 0);
+            test_kernel_on(&kolo_simd_deinterleave, &spec, NULL, 0);
             test_kernel_spec(&spec, &kolo_op_interleave, attr, parts, in, plain, 1, plain, 1);
             assert_true(kolo_simd_interleave.fit(&spec) >= 0);
             test_kernel_on(&kolo_simd_interleave, &spec, NULL, 0);
@@ -118,7 +119,7 @@ static void deals_are_the_reference(void **state) {
 
 TEST_MAIN(test_simd_window) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(deals_are_the_reference),
+        cmocka_unit_test(deinterleaved_runs_are_those_of_the_reference),
         cmocka_unit_test(concat_is_the_reference),
         cmocka_unit_test(window_is_the_reference),
         cmocka_unit_test(single_pixels_are_the_reference),

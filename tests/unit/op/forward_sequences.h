@@ -21,7 +21,7 @@ static const forward_case forward_sequences[] = {
      .data = {{1, 2, 3, 4, 5, 6, 7, 8, 9}}, .out = {{1, -9, -9, 4, 5, -9, -9, 8, 9}}},
     {"middle", "flip", 1, .in = {S3(1, 3, 2)}, .attr = {{1}}, .data = {{1, 2, 3, 4, 5, 6}},
      .out = {{5, 6, 3, 4, 1, 2}}},
-    {"rounds of two", "deal", 1, .in = {S2(1, 8)}, .attr = {{1}, {2}, {2}},
+    {"rounds of two", "deinterleave", 1, .in = {S2(1, 8)}, .attr = {{1}, {2}, {2}},
      .data = {{1, 2, 3, 4, 5, 6, 7, 8}}, .out = {{1, 2, 5, 6}, {3, 4, 7, 8}}},
     {"rounds of two", "interleave", 2, .in = {S2(1, 4), S2(1, 4)}, .attr = {{1}, {2}},
      .data = {{1, 2, 5, 6}, {3, 4, 7, 8}}, .out = {{1, 2, 3, 4, 5, 6, 7, 8}}},

@@ -1,17 +1,18 @@
-/* deal: x -> y0, y1, ...: runs of `length` elements along a dimension, given to `parts` outputs in
- * turn; interleave: the other way. Each is the gradient of the other. A slice of x that begins and
- * ends with whole rounds is dealt to the slices of the outputs. */
+/* deinterleave: x -> y0, y1, ...: runs of `length` elements along a dimension, given to `parts`
+ * outputs in turn; interleave: the other way. Each is the gradient of the other. A slice of x that
+ * begins and ends with whole rounds is divided into the slices of the outputs. */
 #include "graph/ops/ops.h"
 #include "graph/ops/rules.h"
 #include "kernel/ref/ref.h"
 
 #include <inttypes.h>
 
-static const char *const deal_attrs[] = {"axis", "length", "parts", NULL};
+static const char *const deinterleave_attrs[] = {"axis", "length", "parts", NULL};
 
-/* Whether x can be dealt by these attributes. */
+/* Whether x can be divided by these attributes. */
 static kolo_status check_round(const kolo_shape_query *q, const kolo_shape *x, int64_t parts) {
-    const int64_t axis = q->attr[KOLO_DEAL_AXIS].i, length = q->attr[KOLO_DEAL_LENGTH].i;
+    const int64_t axis = q->attr[KOLO_INTERLEAVE_AXIS].i,
+                  length = q->attr[KOLO_INTERLEAVE_LENGTH].i;
     if (parts < 1 || parts > KOLO_MAX_IO || length < 1 || axis < 0 || axis >= x->rank) {
         return KOLO_RULE_FAIL(
             q, "%" PRId64 " parts of %" PRId64 " elements along dimension %" PRId64 " of %d", parts,
@@ -20,12 +21,12 @@ static kolo_status check_round(const kolo_shape_query *q, const kolo_shape *x, i
     return KOLO_OK;
 }
 
-static kolo_status deal_shape(kolo_shape_query *q) {
-    const int64_t axis = q->attr[KOLO_DEAL_AXIS].i, parts = q->attr[KOLO_DEAL_PARTS].i;
+static kolo_status deinterleave_shape(kolo_shape_query *q) {
+    const int64_t axis = q->attr[KOLO_INTERLEAVE_AXIS].i, parts = q->attr[KOLO_INTERLEAVE_PARTS].i;
     kolo_shape y = q->in[0].shape;
     KOLO_TRY(kolo_rule_types(q, "f"));
     KOLO_TRY(check_round(q, &y, parts));
-    if (y.dim[axis] % (parts * q->attr[KOLO_DEAL_LENGTH].i) != 0) {
+    if (y.dim[axis] % (parts * q->attr[KOLO_INTERLEAVE_LENGTH].i) != 0) {
         return KOLO_RULE_FAIL(q, "dimension %" PRId64 " is not made of whole rounds", axis);
     }
     y.dim[axis] /= parts;
@@ -34,7 +35,7 @@ static kolo_status deal_shape(kolo_shape_query *q) {
 }
 
 static kolo_status interleave_shape(kolo_shape_query *q) {
-    const int64_t axis = q->attr[KOLO_DEAL_AXIS].i;
+    const int64_t axis = q->attr[KOLO_INTERLEAVE_AXIS].i;
     kolo_shape y = q->in[0].shape;
     KOLO_TRY(kolo_rule_types(q, "ffffffff"));
     KOLO_TRY(check_round(q, &y, q->n_in));
@@ -42,7 +43,7 @@ static kolo_status interleave_shape(kolo_shape_query *q) {
         if (kolo_shape_equal(&q->in[k].shape, &y)) continue;
         return KOLO_RULE_FAIL(q, "inputs 0 and %d differ in shape", k);
     }
-    if (y.dim[axis] % q->attr[KOLO_DEAL_LENGTH].i != 0) {
+    if (y.dim[axis] % q->attr[KOLO_INTERLEAVE_LENGTH].i != 0) {
         return KOLO_RULE_FAIL(q, "dimension %" PRId64 " is not made of whole runs", axis);
     }
     if (__builtin_mul_overflow(y.dim[axis], q->n_in, &y.dim[axis])) {
@@ -62,11 +63,12 @@ static char *write_terms(char *text, int rank, int n, char sign) {
 }
 
 /* "abc->abc,abc" */
-static const char *deal_index(const kolo_attr *attr, int n_in, const kolo_shape *in, char *text) {
+static const char *deinterleave_index(const kolo_attr *attr, int n_in, const kolo_shape *in,
+                                      char *text) {
     char *end = write_terms(text, in[0].rank, 1, ',');
     *end++ = '-';
     *end++ = '>';
-    (void)write_terms(end, in[0].rank, (int)attr[KOLO_DEAL_PARTS].i, ',');
+    (void)write_terms(end, in[0].rank, (int)attr[KOLO_INTERLEAVE_PARTS].i, ',');
     return text;
 }
 
@@ -80,9 +82,9 @@ static const char *interleave_index(const kolo_attr *attr, int n_in, const kolo_
     return text;
 }
 
-static void deal_grad(kolo_graph *g, const kolo_node *n, const kolo_value *d_out, const bool *wants,
-                      kolo_value *d_in) {
-    const int parts = (int)n->attr[KOLO_DEAL_PARTS].i;
+static void deinterleave_grad(kolo_graph *g, const kolo_node *n, const kolo_value *d_out,
+                              const bool *wants, kolo_value *d_in) {
+    const int parts = (int)n->attr[KOLO_INTERLEAVE_PARTS].i;
     kolo_value dy[KOLO_MAX_IO];
     for (int k = 0; k < parts; k++) {
         const kolo_attr none[KOLO_MAX_ATTRS] = {[KOLO_SCALE_FACTOR].f = 0};
@@ -94,26 +96,26 @@ static void deal_grad(kolo_graph *g, const kolo_node *n, const kolo_value *d_out
 
 static void interleave_grad(kolo_graph *g, const kolo_node *n, const kolo_value *d_out,
                             const bool *wants, kolo_value *d_in) {
-    kolo_attr attr[KOLO_MAX_ATTRS] = {[KOLO_DEAL_AXIS] = n->attr[KOLO_DEAL_AXIS],
-                                      [KOLO_DEAL_LENGTH] = n->attr[KOLO_DEAL_LENGTH],
-                                      [KOLO_DEAL_PARTS].i = n->n_in};
+    kolo_attr attr[KOLO_MAX_ATTRS] = {[KOLO_INTERLEAVE_AXIS] = n->attr[KOLO_INTERLEAVE_AXIS],
+                                      [KOLO_INTERLEAVE_LENGTH] = n->attr[KOLO_INTERLEAVE_LENGTH],
+                                      [KOLO_INTERLEAVE_PARTS].i = n->n_in};
     kolo_value dx[KOLO_MAX_IO];
-    kolo_graph_add(g, &kolo_op_deal, d_out, 1, attr, dx);
+    kolo_graph_add(g, &kolo_op_deinterleave, d_out, 1, attr, dx);
     for (int k = 0; k < n->n_in; k++) {
         if (wants[k]) d_in[k] = dx[k];
     }
 }
 
-const kolo_op kolo_op_deal = {
-    .name = "deal",
-    .index_of = deal_index,
+const kolo_op kolo_op_deinterleave = {
+    .name = "deinterleave",
+    .index_of = deinterleave_index,
     .linear = 0x1u,
     .min_in = 1,
     .max_in = 1,
     .layout = {.in = "p", .out = "pppppppp"},
-    .attrs = deal_attrs,
-    .shape = deal_shape,
-    .grad = deal_grad,
+    .attrs = deinterleave_attrs,
+    .shape = deinterleave_shape,
+    .grad = deinterleave_grad,
 };
 const kolo_op kolo_op_interleave = {
     .name = "interleave",
@@ -122,7 +124,7 @@ const kolo_op kolo_op_interleave = {
     .min_in = 1,
     .max_in = KOLO_MAX_IO,
     .layout = {.in = "pppppppp", .out = "p"},
-    .attrs = deal_attrs,
+    .attrs = deinterleave_attrs,
     .shape = interleave_shape,
     .grad = interleave_grad,
 };
@@ -137,12 +139,12 @@ static int64_t place_of(int64_t i, int k, int64_t parts, int64_t run) {
 /* Elements of a run. */
 static int64_t run_of(const kolo_kernel_spec *spec) {
     const kolo_shape *s = &spec->in[0].shape;
-    int64_t run = spec->attr[KOLO_DEAL_LENGTH].i;
-    for (int d = (int)spec->attr[KOLO_DEAL_AXIS].i + 1; d < s->rank; d++) run *= s->dim[d];
+    int64_t run = spec->attr[KOLO_INTERLEAVE_LENGTH].i;
+    for (int d = (int)spec->attr[KOLO_INTERLEAVE_AXIS].i + 1; d < s->rank; d++) run *= s->dim[d];
     return run;
 }
 
-static void deal(const kolo_call *call) {
+static void deinterleave(const kolo_call *call) {
     const kolo_kernel_spec *spec = call->spec;
     const double *x = call->in[0];
     for (int k = 0; k < spec->n_out; k++) {
@@ -164,11 +166,11 @@ static void interleave(const kolo_call *call) {
     }
 }
 
-static void run_deal(const kolo_call *call) { kolo_ref_run(call, deal); }
+static void run_deinterleave(const kolo_call *call) { kolo_ref_run(call, deinterleave); }
 static void run_interleave(const kolo_call *call) { kolo_ref_run(call, interleave); }
 
-const kolo_kernel kolo_ops_deal[] = {
-    KOLO_REF_KERNEL("ref_deal", &kolo_op_deal, run_deal),
+const kolo_kernel kolo_ops_interleave[] = {
+    KOLO_REF_KERNEL("ref_deinterleave", &kolo_op_deinterleave, run_deinterleave),
     KOLO_REF_KERNEL("ref_interleave", &kolo_op_interleave, run_interleave),
     {0},
 };
