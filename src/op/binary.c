@@ -216,10 +216,10 @@ kolo_value kolo_maximum(kolo_graph *g, kolo_value a, kolo_value b) {
 }
 
 kolo_value kolo_less(kolo_graph *g, kolo_value a, kolo_value b) {
-    return apply(g, &kolo_op_less, NULL, a, b);
+    return kolo_stop_gradient(g, apply(g, &kolo_op_less, NULL, a, b));
 }
 kolo_value kolo_equal(kolo_graph *g, kolo_value a, kolo_value b) {
-    return apply(g, &kolo_op_equal, NULL, a, b);
+    return kolo_stop_gradient(g, apply(g, &kolo_op_equal, NULL, a, b));
 }
 
 /* ---- reference ---- */

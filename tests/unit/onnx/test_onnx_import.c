@@ -347,6 +347,42 @@ static void run_net(const small_net *n, const kolo_field *field, int64_t count, 
     kolo_onnx_close(net);
 }
 
+static kolo_status build_with_loss(kolo_graph *g, int64_t samples, void *net) {
+    const kolo_status status = kolo_onnx_build(g, samples, net);
+    if (status != KOLO_OK) return status;
+    const kolo_value labels = kolo_input(g, "label", KOLO_DTYPE_I32, kolo_shape_1(samples));
+    kolo_output(g, "loss", kolo_softmax_xent(g, kolo_graph_output(g, "y"), labels));
+    return KOLO_OK;
+}
+
+/* y = ThresholdedRelu(x + w): what a comparison decides has no gradient of its own. */
+static void comparisons_do_not_stop_training(void **state) {
+    static const kolo_field fields[] = {{.name = "x", .shape = {1, {2}}},
+                                        {.name = "label", .dtype = KOLO_DTYPE_I32}};
+    const float x[] = {0.5F, 0.25F};
+    const int32_t label = 0;
+    const kolo_batch batch = {.count = 1, .n_fields = 2, .fields = fields, .data = {x, &label}};
+    const kolo_session_opts opts = {.batch = 1, .keep_gradients = true};
+    char *in[] = {(char *)"x", (char *)"w"};
+    float gradient[2];
+    kolo_session *s;
+    kolo_onnx *net;
+    small_net n;
+    make(&n);
+    n.node[0].op_type = (char *)"Add";
+    n.node[0].n_input = 2;
+    n.node[0].input = in;
+    n.node[1].op_type = (char *)"ThresholdedRelu";
+    n.node[1].n_input = 1;
+    ASSERT_OK(open_net(&n, 0, &net));
+    ASSERT_OK(kolo_session_create(NULL, &opts, build_with_loss, net, &s));
+    ASSERT_OK(kolo_session_step(s, &batch, NULL));
+    ASSERT_OK(kolo_session_get_gradient(s, "w", gradient, sizeof gradient));
+    assert_true(gradient[0] == 0 && fabsf(gradient[1] - 0.7773F) < 1e-4F); /* of 0 and 1.25 */
+    kolo_session_destroy(s);
+    kolo_onnx_close(net);
+}
+
 static void make_integers(Onnx__TensorProto *t, const char *name, int n_dims, int64_t *dims,
                           int64_t *data) {
     onnx__tensor_proto__init(t);
@@ -591,6 +627,7 @@ TEST_MAIN(test_onnx_import) {
         cmocka_unit_test(windows_of_several_samples_are_theirs),
         cmocka_unit_test(a_view_by_indices_is_of_any_number_of_samples),
         cmocka_unit_test(einsum_is_read),
+        cmocka_unit_test(comparisons_do_not_stop_training),
         cmocka_unit_test(integers_are_scattered_exactly),
         cmocka_unit_test(scattered_samples_may_be_fewer_than_the_file_has),
         cmocka_unit_test(samples_are_selected_of_the_batch_of_the_file),
