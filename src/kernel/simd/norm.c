@@ -83,6 +83,20 @@ static kolo_simd_norm_job job_of(const kolo_call *call) {
     };
 }
 
+/* Whether the result is written past the cache, which would lose it before another node reads it:
+ * an ordinary store reads the line first. */
+static bool writes_past_the_cache(const kolo_call *call) {
+    enum { LINE_BYTES = 64, LARGE_BYTES = 16 << 20 };
+
+    const norm_state *s = call->state;
+    const kolo_simd_image *v = &s->image;
+    const size_t plane = sizeof(float) * (size_t)kolo_simd_plane_size(v);
+    const bool whole = 64 % v->inner == 0 || v->inner % 16 == 0; /* lines, by lanes of a pixel */
+    bool apart = whole && plane % LINE_BYTES == 0 && (uintptr_t)call->out[0] % LINE_BYTES == 0;
+    for (int i = 0; i < call->spec->n_in; i++) apart &= call->in[i] != call->out[0];
+    return apart && kolo_tensor_bytes(&call->spec->out[0]) >= LARGE_BYTES;
+}
+
 /* One pass over a slab. */
 typedef struct pass {
     kolo_kernel_loop loop;
@@ -122,6 +136,7 @@ static void run_forward(const kolo_call *call) {
     job.mean = call->in[MEAN];
     job.var = call->in[VAR];
     job.residual = call->spec->n_in > residual ? call->in[residual] : NULL;
+    job.past = writes_past_the_cache(call);
     if (train) {
         job.mean_out = call->out[1];
         job.var_out = call->out[2];
@@ -150,6 +165,7 @@ static void run_bwd(const kolo_call *call) {
     job.mean = call->in[BWD_MEAN];
     job.var = call->in[BWD_VAR];
     if (call->spec->n_in > BWD_BETA) job.beta = padded(call, call->in[BWD_BETA]);
+    job.past = data && writes_past_the_cache(call);
     job.dgamma = call->out[data ? 1 : 0];
     job.dbeta = call->out[data ? 2 : 1];
     const pass passes[] = {{s->loops->products_begin, true},
@@ -205,6 +221,7 @@ static void run_sync_bwd_data(const kolo_call *call) {
     job.mean = call->in[DATA_MEAN];
     job.var = call->in[DATA_VAR];
     if (call->spec->n_in > DATA_BETA) job.beta = padded(call, call->in[DATA_BETA]);
+    job.past = writes_past_the_cache(call);
     const double share = (double)*(const float *)call->in[DATA_WEIGHT] /
                          (double)call->spec->attr[KOLO_SYNC_NORM_PIXELS].i;
     for (int64_t c = 0; c < channels; c++) {

@@ -10,6 +10,7 @@ typedef struct kolo_simd_norm_job {
     bool relu;
     float ceiling; /* of relu; NaN: none */
     bool bf16;     /* x, residual, dy and out are bf16 */
+    bool past;     /* out is written past the cache */
     double eps;
     const void *x;
     const void *residual; /* added before ReLU; NULL: none */

@@ -215,8 +215,9 @@ INLINE void fetch_plane(const kolo_simd_norm_job *job, const void *tensor, int64
 
 static void moments(const void *arg, int part, int64_t begin, int64_t end) {
     const kolo_simd_norm_job *job = arg;
+    const int64_t early = job->past ? 2 : 1; /* from memory: one plane takes less than it comes */
     for (int64_t i = begin; i < end; i++) {
-        if (i + 1 < end) fetch_plane(job, job->x, i, i + 1, false);
+        if (i + early < end) fetch_plane(job, job->x, i, i + early, false);
         if (job->bf16) {
             moments_of(job, plane_of(job, i), true);
         } else {
@@ -242,6 +243,10 @@ INLINE void products_of(const kolo_simd_norm_job *job, int64_t i, bool bf16) {
 static void products(const void *arg, int part, int64_t begin, int64_t end) {
     const kolo_simd_norm_job *job = arg;
     for (int64_t i = begin; i < end; i++) {
+        if (i + 1 < end) {
+            fetch_plane(job, job->x, i, i + 1, false);
+            fetch_plane(job, job->dy, i, i + 1, false);
+        }
         if (job->bf16) {
             products_of(job, plane_of(job, i), true);
         } else {
@@ -334,7 +339,7 @@ static void products_end(const void *arg, int part, int64_t begin, int64_t end) 
 typedef struct plane {
     const void *x, *residual;
     void *y;
-    bool bf16, relu;
+    bool bf16, relu, past; /* past: y is written past the cache, in whole aligned vectors */
     float ceiling;
 } plane;
 
@@ -350,7 +355,11 @@ INLINE void line(plane p, const float *center, const float *slope, const float *
     for (; i + VL <= end; i += VL, k += VL) {
         vf v = (load_at(p.x, i, p.bf16) - load(center + k)) * load(slope + k) + load(offset + k);
         if (p.residual) v += load_at(p.residual, i, p.bf16);
-        store_at(p.y, i, clipped(p, v), p.bf16);
+        if (p.past) {
+            stream((float *)p.y + i, clipped(p, v));
+        } else {
+            store_at(p.y, i, clipped(p, v), p.bf16);
+        }
     }
     for (; i < end; i++, k++) {
         float v = (element_at(p.x, i, p.bf16) - center[k]) * slope[k] + offset[k];
@@ -365,7 +374,7 @@ typedef struct tilts {
 } tilts;
 
 /* Elements [i, end) of a plane, with coefficients as in `line`. */
-INLINE void tilted(source s, tilts k, bool masked, int64_t i, int64_t end, void *dx) {
+INLINE void tilted(source s, tilts k, bool masked, bool past, int64_t i, int64_t end, void *dx) {
     int64_t c = 0;
     for (; i + VL <= end; i += VL, c += VL) {
         vf dy = load_at(s.dy, i, s.bf16), x = load_at(s.x, i, s.bf16) - load(k.center + c);
@@ -373,7 +382,11 @@ INLINE void tilted(source s, tilts k, bool masked, int64_t i, int64_t end, void 
             dy = gated(dy, x, load(k.gate_slope + c), load(k.beta + c), s.ceiling);
         }
         vf v = load(k.slope + c) * (dy - load(k.offset + c) - x * load(k.tilt + c));
-        store_at(dx, i, v, s.bf16);
+        if (past) {
+            stream((float *)dx + i, v);
+        } else {
+            store_at(dx, i, v, s.bf16);
+        }
     }
     for (; i < end; i++, c++) {
         float x = element_at(s.x, i, s.bf16) - k.center[c], dy = element_at(s.dy, i, s.bf16);
@@ -394,7 +407,7 @@ INLINE int64_t spread(const kolo_simd_image *v, const float *from, float *lanes,
 }
 
 INLINE void apply_plane(const kolo_simd_norm_job *job, int64_t item, bool relu, bool adds,
-                        bool bf16) {
+                        bool bf16, bool past) {
     const kolo_simd_image *v = &job->image;
     int64_t size = kolo_simd_plane_size(v), c = item % v->planes * v->inner, i = 0;
     const float *center, *slope, *offset;
@@ -403,6 +416,7 @@ INLINE void apply_plane(const kolo_simd_norm_job *job, int64_t item, bool relu, 
                .y = ahead_to(job->out, item * size, bf16),
                .bf16 = bf16,
                .relu = relu,
+               .past = past,
                .ceiling = job->ceiling};
     float lanes[3][PATTERN];
     int64_t step = spread(v, job->center + c, lanes[0], &center);
@@ -417,23 +431,24 @@ INLINE void apply_plane(const kolo_simd_norm_job *job, int64_t item, bool relu, 
 }
 
 /* In reverse order: the data that the sums read last is still in cache. */
-INLINE void apply_planes(const kolo_simd_norm_job *job, int64_t begin, int64_t end, bool bf16) {
+INLINE void apply_planes(const kolo_simd_norm_job *job, int64_t begin, int64_t end, bool bf16,
+                         bool past) {
     for (int64_t i = end - 1; i >= begin; i--) {
         if (i > begin) {
             fetch_plane(job, job->x, i, i - 1, false);
-            fetch_plane(job, job->out, i, i - 1, true);
+            if (!past) fetch_plane(job, job->out, i, i - 1, true);
             if (job->residual) fetch_plane(job, job->residual, i, i - 1, false);
         }
         if (job->residual) {
             if (job->relu) {
-                apply_plane(job, plane_of(job, i), true, true, bf16);
+                apply_plane(job, plane_of(job, i), true, true, bf16, past);
             } else {
-                apply_plane(job, plane_of(job, i), false, true, bf16);
+                apply_plane(job, plane_of(job, i), false, true, bf16, past);
             }
         } else if (job->relu) {
-            apply_plane(job, plane_of(job, i), true, false, bf16);
+            apply_plane(job, plane_of(job, i), true, false, bf16, past);
         } else {
-            apply_plane(job, plane_of(job, i), false, false, bf16);
+            apply_plane(job, plane_of(job, i), false, false, bf16, past);
         }
     }
 }
@@ -441,13 +456,17 @@ INLINE void apply_planes(const kolo_simd_norm_job *job, int64_t begin, int64_t e
 static void apply(const void *arg, int part, int64_t begin, int64_t end) {
     const kolo_simd_norm_job *job = arg;
     if (job->bf16) {
-        apply_planes(job, begin, end, true);
+        apply_planes(job, begin, end, true, false);
+    } else if (job->past) {
+        apply_planes(job, begin, end, false, true);
+        stream_end();
     } else {
-        apply_planes(job, begin, end, false);
+        apply_planes(job, begin, end, false, false);
     }
 }
 
-INLINE void apply_bwd_plane(const kolo_simd_norm_job *job, int64_t item, bool masked, bool bf16) {
+INLINE void apply_bwd_plane(const kolo_simd_norm_job *job, int64_t item, bool masked, bool bf16,
+                            bool past) {
     const kolo_simd_image *v = &job->image;
     int64_t size = kolo_simd_plane_size(v), c = item % v->planes * v->inner, i = 0;
     source s = at((source){job->x, job->dy, bf16, job->ceiling}, item * size);
@@ -463,19 +482,20 @@ INLINE void apply_bwd_plane(const kolo_simd_norm_job *job, int64_t item, bool ma
         (void)spread(v, job->beta + c, lanes[5], &k.beta);
     }
     if (step == PATTERN) {
-        for (; i + PATTERN <= size; i += PATTERN) tilted(s, k, masked, i, i + PATTERN, dx);
-        tilted(s, k, masked, i, size, dx);
+        for (; i + PATTERN <= size; i += PATTERN) tilted(s, k, masked, past, i, i + PATTERN, dx);
+        tilted(s, k, masked, past, i, size, dx);
     } else {
-        for (; i < size; i += step) tilted(s, k, masked, i, i + step, dx);
+        for (; i < size; i += step) tilted(s, k, masked, past, i, i + step, dx);
     }
 }
 
-INLINE void apply_bwd_planes(const kolo_simd_norm_job *job, int64_t begin, int64_t end, bool bf16) {
+INLINE void apply_bwd_planes(const kolo_simd_norm_job *job, int64_t begin, int64_t end, bool bf16,
+                             bool past) {
     for (int64_t i = end - 1; i >= begin; i--) {
         if (job->beta) {
-            apply_bwd_plane(job, plane_of(job, i), true, bf16);
+            apply_bwd_plane(job, plane_of(job, i), true, bf16, past);
         } else {
-            apply_bwd_plane(job, plane_of(job, i), false, bf16);
+            apply_bwd_plane(job, plane_of(job, i), false, bf16, past);
         }
     }
 }
@@ -483,9 +503,12 @@ INLINE void apply_bwd_planes(const kolo_simd_norm_job *job, int64_t begin, int64
 static void apply_bwd(const void *arg, int part, int64_t begin, int64_t end) {
     const kolo_simd_norm_job *job = arg;
     if (job->bf16) {
-        apply_bwd_planes(job, begin, end, true);
+        apply_bwd_planes(job, begin, end, true, false);
+    } else if (job->past) {
+        apply_bwd_planes(job, begin, end, false, true);
+        stream_end();
     } else {
-        apply_bwd_planes(job, begin, end, false);
+        apply_bwd_planes(job, begin, end, false, false);
     }
 }
 

@@ -2,6 +2,7 @@
  * over shapes, layouts and threads; with means far from zero, and channels that do not vary. */
 #include "base/bf16.h"
 #include "base/isa.h"
+#include "base/memory.h"
 #include "base/rng.h"
 #include "kernel/simd/kernels.h"
 #include "support/fewer.h"
@@ -193,6 +194,57 @@ static void vectors_are_the_reference(void **state) {
     kolo_isa_pin(-1);
 }
 
+enum { LARGE = 84 * 64 * 28 * 28 }; /* more than the bytes from which a result passes the cache */
+
+/* Runs a kernel whose input of the image is `a`, and of the gradient `b` the next one. */
+static void run_large(const kolo_kernel *kernel, const kolo_kernel_spec *spec, float *a, float *b,
+                      float *out) {
+    float vectors[8][64];
+    size_t scratch_bytes = 0;
+    kolo_call call = {.spec = spec};
+    for (int64_t i = 0; i < 8 * 64; i++) vectors[i / 64][i % 64] = 0.5F + (float)(i % 7) / 8;
+    for (int i = 0; i < spec->n_in; i++) call.in[i] = vectors[i];
+    call.in[0] = a;
+    if (b) call.in[1] = b;
+    call.out[0] = out;
+    call.out[1] = vectors[6];
+    call.out[2] = vectors[7];
+    ASSERT_OK(kernel->prepare(spec, &call.state, &scratch_bytes));
+    call.scratch = kolo_alloc(scratch_bytes);
+    assert_non_null(call.scratch);
+    kernel->run(&call);
+    kernel->release(call.state);
+    kolo_free(call.scratch);
+}
+
+/* Written past the cache or in place of an input, which is not. */
+static void large_results_have_the_same_bits(void **state) {
+    const kolo_shape s = kolo_shape_4(84, 64, 28, 28), c = kolo_shape_1(64);
+    const kolo_shape in[] = {s, c, c, c, c}, bwd[] = {s, s, c, c, c};
+    static const kolo_attr attr[KOLO_MAX_ATTRS] = {{.f = 1e-3}, {.f = 0.1}};
+    static const char *const layouts[] = {"abcd", "aBcd16b"};
+    const size_t bytes = LARGE * sizeof(float);
+    float *large = kolo_pages_map(3 * bytes), *a = large, *b = a + LARGE, *out = b + LARGE;
+    assert_non_null(large);
+    for (int64_t k = 0; k < 2 * (int64_t)LARGE; k++) large[k] = (float)(k * 7919 % 1013) / 500 - 1;
+    for (int isa = 1; isa <= (int)kolo_isa_best(); isa++) {
+        for (int i = 0; i < 4; i++) {
+            const bool back = i % 2;
+            const char *l = layouts[i / 2], *of_in[] = {l, back ? l : NULL, NULL, NULL, NULL};
+            const char *of_out[] = {l, NULL, NULL};
+            const kolo_kernel *kernel = back ? &kolo_simd_batch_norm_bwd : &kolo_simd_batch_norm;
+            kolo_kernel_spec spec;
+            kolo_isa_pin(isa);
+            test_kernel_spec(&spec, kernel->op, attr, 5, back ? bwd : in, of_in, 3, of_out, 1);
+            run_large(kernel, &spec, a, back ? b : NULL, out);
+            run_large(kernel, &spec, a, back ? b : NULL, a);
+            assert_memory_equal(a, out, bytes);
+        }
+    }
+    kolo_isa_pin(-1);
+    kolo_pages_unmap(large, 3 * bytes);
+}
+
 /* A layout that no image has, or another one than x's, is refused. */
 static void other_layouts_are_refused(void **state) {
     const kolo_shape s = kolo_shape_4(2, 8, 3, 3), c = kolo_shape_1(8), in[] = {s, c, c, c, c};
@@ -212,6 +264,7 @@ TEST_MAIN(test_simd_norm) {
         cmocka_unit_test(norm_is_the_reference),
         cmocka_unit_test(synchronized_norm_is_the_reference),
         cmocka_unit_test(vectors_are_the_reference),
+        cmocka_unit_test(large_results_have_the_same_bits),
         cmocka_unit_test(other_layouts_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
