@@ -43,6 +43,7 @@ static kolo_status check_numbers(const kolo_store *store) {
 kolo_status kolo_session_save(kolo_session *s, const char *path) {
     if (!s) return check(s, path);
     KOLO_TRY(kolo_session_check_together(s));
+    KOLO_TRY(kolo_session_consolidate_errors(s));
     KOLO_TRY(kolo_session_consolidate(s));
     kolo_comm *comm = kolo_session_comm(s);
     const kolo_store *store = kolo_session_store(s);
@@ -138,6 +139,7 @@ kolo_status kolo_session_load(kolo_session *s, const char *path) {
     if (!s) return check(s, path);
     KOLO_TRY(kolo_session_check_together(s));
     KOLO_TRY(kolo_session_check_new(s, "loading a file"));
+    KOLO_TRY(kolo_session_consolidate_errors(s));
     KOLO_TRY(kolo_session_consolidate(s));
     kolo_comm *comm = kolo_session_comm(s);
     const int64_t before_steps = kolo_session_steps(s);
@@ -181,6 +183,7 @@ kolo_status kolo_session_load_partial(kolo_session *s, const char *path, char **
     if (!s) return check(s, path);
     KOLO_TRY(kolo_session_check_together(s));
     KOLO_TRY(kolo_session_check_new(s, "loading a file"));
+    KOLO_TRY(kolo_session_consolidate_errors(s));
     KOLO_TRY(kolo_session_consolidate(s));
     kolo_comm *comm = kolo_session_comm(s);
     kolo_text lines = {0};

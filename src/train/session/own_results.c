@@ -252,6 +252,7 @@ kolo_status kolo_session_set(kolo_session *s, const char *name, const void *data
     KOLO_TRY(check_session(s));
     KOLO_TRY(kolo_session_check_together(s));
     KOLO_TRY(kolo_session_check_new(s, "setting tensors"));
+    KOLO_TRY(kolo_session_consolidate_errors(s)); /* which the owners are assigned, too */
     KOLO_TRY(kolo_session_consolidate(s));
     const bool root = !s->comm || kolo_comm_rank(s->comm) == 0;
     kolo_status status = find_tensor(s, name, root ? data : &entry, bytes, &entry);

@@ -311,8 +311,8 @@ kolo_status kolo_session_step_batch(kolo_session *session, const kolo_batch *bat
  * when they have all gradients so far; otherwise does nothing. A collective must follow before the
  * next step. Collective. PEER, TIMEOUT. */
 kolo_status kolo_session_consolidate(kolo_session *session);
-/* Before that, for a file that a run goes on from: with owners, reads the sum of the errors of all
- * workers' codes. Collective. PEER, TIMEOUT. */
+/* Before that, for a file that a run goes on from, or for what owners are assigned: with owners,
+ * reads the sum of the errors of all workers' codes. Collective. PEER, TIMEOUT. */
 kolo_status kolo_session_consolidate_errors(kolo_session *session);
 /* With owners, after kolo_session_consolidate: adds what other workers have done and no step of
  * this one has reported. */
