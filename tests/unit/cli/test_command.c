@@ -150,10 +150,10 @@ static void a_dump_has_the_plans_collectives(void **state) {
     snprintf(words, sizeof words, "dump --what schedule --model %s", model);
     assert_int_equal(test_run(words), 0);
     assert_true(test_contains("out",
-                              "bucket 0    allreduce          2688          672 f32    direct "
+                              "bucket 0    allreduce          1920          480 f32    direct "
                               "           window          262144\n"));
     assert_true(
-        test_contains("out", "\nbucket 0: 672 elements\nrank 0 of 2: schedule direct rounds"));
+        test_contains("out", "\nbucket 0: 480 elements\nrank 0 of 2: schedule direct rounds"));
     assert_true(test_contains("out", "\nrank 1 of 2: schedule direct rounds"));
     snprintf(words, sizeof words,
              "dump --what schedule --algorithm ring --bucket-bytes 1 --model %s", model);
@@ -162,7 +162,7 @@ static void a_dump_has_the_plans_collectives(void **state) {
     assert_true(test_contains("out", "\nrank 1 of 2: schedule ring rounds"));
     assert_int_equal(test_run("dump --what schedule --model mlp --ranks 6 --algorithm ring"), 0);
     assert_true(test_contains(
-        "out", " copied 0\nround 0\n  send data[59184,78896) rank 4\n")); /* of rank 3 */
+        "out", " copied 0\nround 0\n  send data[59088,78784) rank 4\n")); /* of rank 3 */
     assert_true(
         test_contains("out", " copied 0\nrank 5 of 6: schedule ring rounds")); /* after rank 4 */
     snprintf(words, sizeof words, "dump --what schedule --sparse-embedding --model %s", model);

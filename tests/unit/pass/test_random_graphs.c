@@ -252,8 +252,9 @@ static void count_ops(const rig *t, counters *sum) {
 /* Ops with a gradient that no builder of a layer adds; and stop_gradient, whose is no slope. */
 static bool is_made_by_passes(const kolo_op *op) {
     static const kolo_op *const made[] = {
-        &kolo_op_linear_gelu, &kolo_op_attention_block, &kolo_op_sync_norm,    &kolo_op_sums_xent,
-        &kolo_op_class_sums,  &kolo_op_redistribute,    &kolo_op_stop_gradient};
+        &kolo_op_linear_gelu,   &kolo_op_attention_block, &kolo_op_sync_norm,
+        &kolo_op_sums_xent,     &kolo_op_class_sums,      &kolo_op_redistribute,
+        &kolo_op_stop_gradient, &kolo_op_deinterleave,    &kolo_op_interleave};
     for (size_t i = 0; i < KOLO_COUNT(made); i++) {
         if (made[i] == op) return true;
     }
