@@ -182,6 +182,7 @@ kolo_status kolo_tables_find(const kolo_session_config *config, const kolo_table
         kolo_tables_destroy(d);
         return status;
     }
+    KOLO_ASSERT(d);
     d->owners = opts->servers > 0 ? opts->servers : kolo_comm_size(opts->world);
     *tables = d;
     return KOLO_OK;
