@@ -137,7 +137,7 @@ static void assert_named(int victim, long pid, const char *report) {
 static void a_killed_rank_is_named_and_the_job_ends(void **state) {
     for (int victim = 0; victim < WORKERS; victim++) {
         long pids[WORKERS];
-        char report[32];
+        char report[64];
         kolo_process job = start_training(pids);
         kill((pid_t)pids[victim], SIGKILL);
         kolo_exit how = test_job_end(&job);
