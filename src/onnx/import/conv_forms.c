@@ -82,7 +82,7 @@ kolo_status onnx_map_col2im(onnx_call *c) {
     KOLO_TRY(pair(c, "dilations", 1, FLAT, dilation));
     KOLO_TRY(pair(c, "pads", 0, 2 * FLAT, pads));
     for (int d = 0; d < FLAT; d++) {
-        if (block[d] < 1 || image[d] < 1 || image[d] > INT32_MAX) {
+        if (block[d] < 1 || block[d] > INT32_MAX || image[d] < 1 || image[d] > INT32_MAX) {
             return ONNX_FAIL(c, "the sizes of dimension %d", d);
         }
         if (pads[d] != pads[FLAT + d]) return ONNX_FAIL(c, "attribute pads: uneven padding");
@@ -92,8 +92,9 @@ kolo_status onnx_map_col2im(onnx_call *c) {
         more[d] = rest % stride[d];
     }
     const int64_t channels = s.dim[1] / (block[0] * block[1]);
+    const kolo_shape all = kolo_shape_2(places[0], places[1]);
     if (channels < 1 || s.dim[1] % (block[0] * block[1]) != 0 ||
-        s.dim[2] != places[0] * places[1]) {
+        s.dim[2] != host_count(&all, INT64_MAX)) {
         return ONNX_FAIL(c, "the blocks do not fit the image");
     }
     KOLO_TRY(places_in_block(c, channels, block, &w));

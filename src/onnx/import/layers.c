@@ -394,7 +394,7 @@ kolo_status onnx_map_pool(onnx_call *c) {
         y = pooled(c, x, &w, max, !max && !include);
     }
     if (powers) {
-        const double elements = (double)(w.kernel[0] * w.kernel[1] * w.kernel[2]);
+        const double elements = (double)w.kernel[0] * (double)w.kernel[1] * (double)w.kernel[2];
         y = kolo_scale(c->g, y, elements);
         y = p == 2 ? kolo_sqrt(c->g, y) : raised(c, y, 1 / p);
     }

@@ -11,6 +11,7 @@ static kolo_status pick_rows(onnx_call *c, kolo_value *table) {
     const host_tensor *at = &c->in[POSITIONS]->tensor;
     const int64_t tokens = at->shape.rank > 0 ? at->shape.dim[at->shape.rank - 1] : 1;
     const int64_t width = kolo_value_shape(c->g, *table).dim[1];
+    if (!at->integer) return ONNX_FAIL(c, "input %d must hold integers", POSITIONS);
     for (int64_t k = tokens; k < at->count; k++) {
         if (at->i[k] == at->i[k - tokens]) continue;
         return ONNX_FAIL(c, "the constant positions of the samples differ");
@@ -47,7 +48,11 @@ static kolo_status turn(onnx_call *c, kolo_value x, kolo_value cosine, kolo_valu
     const int64_t half = of_cosine.dim[of_cosine.rank - 1], turned = 2 * half;
     const bool neighbours = onnx_int(c, "interleaved", 0) != 0;
     kolo_graph *g = c->g;
-    if (turned > s.dim[3]) return ONNX_FAIL(c, "%" PRId64 " numbers of %" PRId64, turned, s.dim[3]);
+    const int64_t stated = onnx_int(c, "rotary_embedding_dim", 0);
+    if (turned > s.dim[3] || turned != (stated > 0 ? stated : s.dim[3])) {
+        return ONNX_FAIL(c, "cosines of %" PRId64 " numbers for %" PRId64, turned,
+                         stated > 0 ? stated : s.dim[3]);
+    }
     const kolo_shape one = kolo_shape_4(s.dim[0], s.dim[1], s.dim[2], half);
     const kolo_shape pairs = {5, {s.dim[0], s.dim[1], s.dim[2], half, 2}};
     const kolo_shape all = kolo_shape_4(s.dim[0], s.dim[1], s.dim[2], turned);

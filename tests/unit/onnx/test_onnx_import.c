@@ -446,6 +446,36 @@ static void scattered_samples_may_be_fewer_than_the_file_has(void **state) {
     }
 }
 
+/* y = op(h, ...) of h = Unsqueeze(x, axis); `in` are the inputs of op, `tensors` the constants that
+ * it reads. */
+static void make_unsqueezed(small_net *n, int64_t axis, const char *op, char **in, size_t n_in,
+                            Onnx__TensorProto *tensors, size_t n_tensors) {
+    static char *unsqueezed[] = {(char *)"x", (char *)"axis"};
+    static Onnx__TensorProto of_axis, *initializers[8];
+    static int64_t one = 1, number;
+    number = axis;
+    make_integers(&of_axis, "axis", 1, &one, &number);
+    initializers[0] = &of_axis;
+    initializers[1] = &n->w;
+    for (size_t k = 0; k < n_tensors; k++) initializers[2 + k] = &tensors[k];
+    n->graph.n_initializer = 2 + n_tensors;
+    n->graph.initializer = initializers;
+    n->node[0].op_type = (char *)"Unsqueeze";
+    n->node[0].n_input = 2;
+    n->node[0].input = unsqueezed;
+    n->node[1].op_type = (char *)(uintptr_t)op;
+    n->node[1].n_input = n_in;
+    n->node[1].input = in;
+}
+
+static void make_number(Onnx__AttributeProto *a, const char *name, int64_t number) {
+    onnx__attribute_proto__init(a);
+    a->name = (char *)(uintptr_t)name;
+    a->has_type = a->has_i = 1;
+    a->type = ONNX__ATTRIBUTE_PROTO__ATTRIBUTE_TYPE__INT;
+    a->i = number;
+}
+
 typedef void damage(small_net *n);
 static void other_op(small_net *n) { n->node[0].op_type = (char *)"Frobnicate"; }
 static void other_domain(small_net *n) { n->node[0].domain = (char *)"com.microsoft"; }
@@ -527,6 +557,43 @@ static void samples_are_selected_of_the_batch_of_the_file(void **state) {
     kolo_onnx_close(net);
 }
 
+/* y = Col2Im(h, image, block) of blocks whose number of elements overflows. */
+static void huge_block(small_net *n) {
+    static char *in[] = {(char *)"h", (char *)"image", (char *)"block"};
+    static int64_t pads[] = {INT32_MAX, INT32_MAX, INT32_MAX, INT32_MAX}, two = 2;
+    static int64_t block[] = {INT64_C(1) << 32, INT64_C(1) << 32};
+    static Onnx__TensorProto tensors[2];
+    make_integers(&tensors[0], "image", 1, &two, pads);
+    make_integers(&tensors[1], "block", 1, &two, block);
+    make_unsqueezed(n, 2, "Col2Im", in, 3, tensors, 2);
+    n->attribute.name = (char *)"pads";
+    n->attribute.has_type = 1;
+    n->attribute.type = ONNX__ATTRIBUTE_PROTO__ATTRIBUTE_TYPE__INTS;
+    n->attribute.n_ints = 4;
+    n->attribute.ints = pads;
+    n->node[1].n_attribute = 1;
+    n->node[1].attribute = n->attributes;
+}
+/* y = RotaryEmbedding(h, w, w, w) at positions that are no integers. */
+static void float_positions(small_net *n) {
+    static char *in[] = {(char *)"h", (char *)"w", (char *)"w", (char *)"w"};
+    make_unsqueezed(n, 2, "RotaryEmbedding", in, 4, NULL, 0);
+    make_number(&n->attribute, "num_heads", 1);
+    n->node[1].n_attribute = 1;
+    n->node[1].attribute = n->attributes;
+}
+/* The same of heads of 4 numbers, of which the cosines are for 2. */
+static void few_cosines(small_net *n) {
+    static char *in[] = {(char *)"h", (char *)"w", (char *)"w", (char *)"at"};
+    static int64_t ones[] = {1, 1}, at = 0;
+    static Onnx__TensorProto tensor;
+    float_positions(n);
+    make_integers(&tensor, "at", 2, ones, &at);
+    make_unsqueezed(n, 1, "RotaryEmbedding", in, 4, &tensor, 1);
+    n->dim[1].dim_value = 4;
+    n->w_dims[1] = 1;
+    n->w.n_float_data = 1;
+}
 /* y = Reshape(x, w), whose sizes overflow once they are scaled to the samples of the graph. */
 static void huge_reshape(small_net *n) {
     n->node[0].op_type = (char *)"Reshape";
@@ -572,6 +639,9 @@ static void what_cannot_be_read_is_named(void **state) {
         {attribute, {"node \"first\" (Relu)", "attribute shiny"}},
         {float_sizes, {"node \"first\" (Resize)", "input 3 must hold at most 6 integers"}},
         {huge_reshape, {"node \"first\" (Reshape)", "cannot have the shape"}},
+        {huge_block, {"(Col2Im)", "the sizes of dimension 0"}},
+        {float_positions, {"(RotaryEmbedding)", "input 3 must hold integers"}},
+        {few_cosines, {"(RotaryEmbedding)", "cosines of 2 numbers for 4"}},
         {open_dim, {"dimension 1 of the input \"x\" is open", ""}},
     };
     small_net n;
