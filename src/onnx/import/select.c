@@ -4,6 +4,7 @@
 #include "graph/ops/compare.h"
 #include "onnx/import/ops.h"
 
+#include <float.h>
 #include <inttypes.h>
 #include <string.h>
 
@@ -21,15 +22,17 @@ static kolo_status numbered(onnx_call *c, int64_t n, int axis, int rank, double 
 }
 
 /* The largest element of x along an axis, of equal ones the first or the last: *one is 1 there and
- * 0 elsewhere, *place is its number, with an axis of size 1. */
-static kolo_status find_largest(onnx_call *c, kolo_value x, int axis, bool last, kolo_value *one,
-                                kolo_value *place) {
+ * 0 elsewhere, *place is its number, with an axis of size 1. `eligible` is 1 at those that count,
+ * the others being no larger; none: all count. */
+static kolo_status find_largest(onnx_call *c, kolo_value x, kolo_value eligible, int axis,
+                                bool last, kolo_value *one, kolo_value *place) {
     const kolo_shape s = kolo_value_shape(c->g, x);
     const double n = (double)s.dim[axis];
     kolo_value numbers;
     KOLO_TRY(numbered(c, s.dim[axis], axis, s.rank, last ? 1 : n, last ? 1 : -1, &numbers));
     const kolo_value is_largest = kolo_equal(c->g, x, kolo_reduce_max(c->g, x, &axis, 1, true));
-    const kolo_value scores = kolo_mul(c->g, is_largest, numbers);
+    kolo_value scores = kolo_mul(c->g, is_largest, numbers);
+    if (kolo_value_ok(eligible)) scores = kolo_mul(c->g, scores, eligible);
     const kolo_value best = kolo_reduce_max(c->g, scores, &axis, 1, true);
     *one = kolo_equal(c->g, scores, best);
     *place =
@@ -46,7 +49,7 @@ kolo_status onnx_map_arg_max(onnx_call *c) {
     KOLO_TRY(onnx_axis(c, onnx_int(c, "axis", 0), y.rank, &axis));
     if (strcmp(c->node->op_type, "ArgMin") == 0) x = kolo_neg(c->g, x);
     const bool last = onnx_int(c, "select_last_index", 0) != 0;
-    KOLO_TRY(find_largest(c, x, axis, last, &one, &place));
+    KOLO_TRY(find_largest(c, x, KOLO_NONE, axis, last, &one, &place));
     if (onnx_int(c, "keepdims", 1)) return onnx_set_whole(c, 0, place);
     y.rank--;
     for (int d = axis; d < y.rank; d++) y.dim[d] = y.dim[d + 1];
@@ -59,13 +62,13 @@ kolo_status onnx_map_hardmax(onnx_call *c) {
     KOLO_TRY(onnx_value(c, 0, &x));
     const kolo_shape s = kolo_value_shape(c->g, x);
     KOLO_TRY(onnx_softmax_axis(c, &x, &axis));
-    KOLO_TRY(find_largest(c, x, axis, false, &one, &place));
+    KOLO_TRY(find_largest(c, x, KOLO_NONE, axis, false, &one, &place));
     return onnx_set(c, 0, onnx_as(c, one, s));
 }
 
-/* One after the other: what was found is below all others from then on. */
+/* One after the other: what was found is not above the others from then on, nor found again. */
 kolo_status onnx_map_top_k(onnx_call *c) {
-    kolo_value x, one = KOLO_NONE, values[MOST_OF_TOP], places[MOST_OF_TOP];
+    kolo_value x, one = KOLO_NONE, eligible = KOLO_NONE, values[MOST_OF_TOP], places[MOST_OF_TOP];
     double number = (double)onnx_int(c, "k", 0);
     int axis;
     KOLO_TRY(onnx_value(c, 0, &x));
@@ -79,10 +82,11 @@ kolo_status onnx_map_top_k(onnx_call *c) {
     const int k = (int)number;
     kolo_value left = onnx_int(c, "largest", 1) ? x : kolo_neg(c->g, x);
     for (int i = 0; i < k; i++) {
-        KOLO_TRY(find_largest(c, left, axis, false, &one, &places[i]));
+        KOLO_TRY(find_largest(c, left, eligible, axis, false, &one, &places[i]));
         values[i] = kolo_reduce_sum(c->g, kolo_mul(c->g, x, one), &axis, 1, true);
         const kolo_value others = kolo_add_number(c->g, kolo_neg(c->g, one), 1);
-        left = kolo_sub(c->g, kolo_mul(c->g, left, others), kolo_scale(c->g, one, 3e38));
+        left = kolo_sub(c->g, kolo_mul(c->g, left, others), kolo_scale(c->g, one, (double)FLT_MAX));
+        eligible = i == 0 ? others : kolo_mul(c->g, eligible, others);
     }
     KOLO_TRY(onnx_set(c, 0, kolo_concat_along(c->g, values, k, axis)));
     return onnx_set_whole(c, 1, kolo_concat_along(c->g, places, k, axis));

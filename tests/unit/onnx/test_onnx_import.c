@@ -11,6 +11,7 @@
 #include "onnx/import/file.h"
 #include "support/onnx_case.h"
 
+#include <float.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -476,6 +477,29 @@ static void make_number(Onnx__AttributeProto *a, const char *name, int64_t numbe
     a->i = number;
 }
 
+/* Masks leave elements that are the lowest of f32. */
+static void the_lowest_elements_are_found_once(void **state) {
+    static char *in[] = {(char *)"x", (char *)"k"}, *out[] = {(char *)"h", (char *)"places"};
+    const kolo_field field = {.name = "x", .shape = {1, {3}}};
+    const float x[] = {-FLT_MAX, 1, -FLT_MAX}, want[] = {1, -FLT_MAX, -FLT_MAX};
+    int64_t one = 1, k = 3;
+    Onnx__TensorProto tensor, *tensors[] = {&tensor};
+    float y[3];
+    small_net n;
+    make(&n);
+    make_integers(&tensor, "k", 1, &one, &k);
+    n.graph.initializer = tensors;
+    n.dim[1].dim_value = 3;
+    n.node[0].op_type = (char *)"TopK";
+    n.node[0].n_input = n.node[0].n_output = 2;
+    n.node[0].input = in;
+    n.node[0].output = out;
+    n.node[1].op_type = (char *)"Identity";
+    n.node[1].n_input = 1;
+    run_net(&n, &field, 1, x, y, sizeof y);
+    assert_memory_equal(y, want, sizeof y);
+}
+
 typedef void damage(small_net *n);
 static void other_op(small_net *n) { n->node[0].op_type = (char *)"Frobnicate"; }
 static void other_domain(small_net *n) { n->node[0].domain = (char *)"com.microsoft"; }
@@ -701,6 +725,7 @@ TEST_MAIN(test_onnx_import) {
         cmocka_unit_test(integers_are_scattered_exactly),
         cmocka_unit_test(scattered_samples_may_be_fewer_than_the_file_has),
         cmocka_unit_test(samples_are_selected_of_the_batch_of_the_file),
+        cmocka_unit_test(the_lowest_elements_are_found_once),
         cmocka_unit_test(what_cannot_be_read_is_named),
         cmocka_unit_test(deep_nesting_is_refused),
     };
