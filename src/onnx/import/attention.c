@@ -232,15 +232,17 @@ static kolo_status by_products(onnx_call *c, const attention *a, kolo_value *y) 
 }
 
 /* Whether a mask may hide all keys of a query: one of booleans that the samples decide, or a
- * constant that does. */
-static bool hides_rows(const onnx_item *mask) {
+ * constant that does; where later keys are hidden anyway (causal), one that hides any. */
+static bool hides_rows(const onnx_item *mask, bool causal) {
     const host_tensor *t = &mask->tensor;
     if (!mask->constant) return mask->boolean;
     const int64_t keys = t->shape.rank > 0 ? t->shape.dim[t->shape.rank - 1] : 1;
     for (int64_t row = 0; row < t->count; row += keys) {
         bool any = false;
         for (int64_t k = row; k < row + keys; k++) {
-            any |= t->integer ? t->i[k] != 0 : (double)t->f[k] > lowest / 2;
+            const bool shown = t->integer ? t->i[k] != 0 : (double)t->f[k] > lowest / 2;
+            if (causal && !shown) return true;
+            any |= shown;
         }
         if (!any) return true;
     }
@@ -258,7 +260,7 @@ kolo_status onnx_map_attention(onnx_call *c) {
     a.scale = onnx_float(c, "scale", 0);
     if (a.scale == 0) a.scale = 1 / sqrt((double)width_of(c, &a.q));
     const bool products = a.cap > 0 || is_wanted(c, SCORES) || onnx_has(c, LENGTHS);
-    const bool hides = onnx_has(c, MASK) && hides_rows(c->in[MASK]);
+    const bool hides = onnx_has(c, MASK) && hides_rows(c->in[MASK], causal);
     a.causal = causal && !products && !hides && a.q.tokens + a.past == a.k.tokens;
     if (onnx_has(c, MASK)) KOLO_TRY(read_mask(c, &a));
     KOLO_TRY(add_limits(c, &a, causal && !a.causal));

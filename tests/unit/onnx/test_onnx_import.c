@@ -477,6 +477,28 @@ static void make_number(Onnx__AttributeProto *a, const char *name, int64_t numbe
     a->i = number;
 }
 
+/* Attention of two tokens, of which the mask hides the first: its query sees no key at all. */
+static void a_mask_and_later_keys_may_hide_all(void **state) {
+    static char *in[] = {(char *)"h", (char *)"h", (char *)"h", (char *)"mask"};
+    const kolo_field field = {.name = "x", .shape = {1, {2}}};
+    int64_t dims[] = {2, 2}, mask[] = {0, 1, 0, 1};
+    Onnx__AttributeProto attributes[3], *of[] = {&attributes[0], &attributes[1], &attributes[2]};
+    Onnx__TensorProto tensor;
+    const float x[] = {3, 5};
+    float y[2];
+    small_net n;
+    make(&n);
+    make_integers(&tensor, "mask", 2, dims, mask);
+    make_unsqueezed(&n, 2, "Attention", in, 4, &tensor, 1);
+    make_number(&attributes[0], "is_causal", 1);
+    make_number(&attributes[1], "q_num_heads", 1);
+    make_number(&attributes[2], "kv_num_heads", 1);
+    n.node[1].n_attribute = 3;
+    n.node[1].attribute = of;
+    run_net(&n, &field, 1, x, y, sizeof y);
+    if (y[0] != 0 || y[1] != 5) fail_msg("%g %g", y[0], y[1]);
+}
+
 /* Masks leave elements that are the lowest of f32. */
 static void the_lowest_elements_are_found_once(void **state) {
     static char *in[] = {(char *)"x", (char *)"k"}, *out[] = {(char *)"h", (char *)"places"};
@@ -725,6 +747,7 @@ TEST_MAIN(test_onnx_import) {
         cmocka_unit_test(integers_are_scattered_exactly),
         cmocka_unit_test(scattered_samples_may_be_fewer_than_the_file_has),
         cmocka_unit_test(samples_are_selected_of_the_batch_of_the_file),
+        cmocka_unit_test(a_mask_and_later_keys_may_hide_all),
         cmocka_unit_test(the_lowest_elements_are_found_once),
         cmocka_unit_test(what_cannot_be_read_is_named),
         cmocka_unit_test(deep_nesting_is_refused),
