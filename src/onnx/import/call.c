@@ -154,7 +154,8 @@ kolo_status onnx_ints(const onnx_call *c, const char *name, int64_t *out, int mo
 bool onnx_is_integer(const onnx_call *c, int i) {
     const onnx_item *item = c->in[i];
     return item->constant ? item->tensor.integer
-                          : item->boolean || kolo_value_dtype(c->g, item->value) == KOLO_DTYPE_I32;
+                          : item->boolean || item->whole ||
+                                kolo_value_dtype(c->g, item->value) == KOLO_DTYPE_I32;
 }
 
 bool onnx_is_boolean(const onnx_call *c, int i) {
@@ -274,11 +275,21 @@ int onnx_decide(onnx_import *m, int own) {
     return own;
 }
 
+/* Whether the results of an operator are of the type of input k. */
+static bool has_type_of(const onnx_call *c, int k) {
+    const char *name = c->node->op_type;
+    if (strcmp(name, "Cast") == 0 || strcmp(name, "CastLike") == 0) return false;
+    return strcmp(name, "Pow") == 0 ? k == 0 : strcmp(name, "OneHot") != 0;
+}
+
 kolo_status onnx_set(onnx_call *c, int i, kolo_value v) {
     onnx_item *item;
     KOLO_TRY(output_item(c, i, &item));
     item->value = v;
-    for (int k = 0; k < c->n_in; k++) item->batched |= c->in[k] && c->in[k]->batched;
+    for (int k = 0; k < c->n_in; k++) {
+        item->batched |= c->in[k] && c->in[k]->batched;
+        item->whole |= c->in[k] && c->in[k]->whole && has_type_of(c, k);
+    }
     kolo_shape shape = kolo_value_shape(c->g, v);
     const int batch =
         onnx_decide(c->m, item->batched && shape.rank > 0 && shape.dim[0] == c->m->samples);
@@ -303,7 +314,9 @@ static onnx_item *item_of(const onnx_call *c, int i) {
 kolo_status onnx_set_boolean(onnx_call *c, int i, kolo_value v) {
     KOLO_TRY(onnx_set(c, i, v));
     onnx_item *item = item_of(c, i);
-    if (item) item->boolean = true;
+    if (!item) return KOLO_OK;
+    item->boolean = true;
+    item->whole = false;
     return KOLO_OK;
 }
 

@@ -170,6 +170,13 @@ kolo_status onnx_map_binary(onnx_call *c) {
     double number;
     kolo_value a, b;
     KOLO_TRY(check_floats(c));
+    for (int i = 0; i < c->n_in && strcmp(c->node->op_type, "Div") == 0; i++) {
+        if (!c->in[i]->whole) continue;
+        return ONNX_FAIL(c,
+                         "input %d (\"%.100s\") holds integers; those that depend on the samples "
+                         "cannot be divided",
+                         i, c->in[i]->name);
+    }
     for (int i = 0; i < 2 && c->n_in == 2; i++) {
         const kolo_shape of_x = onnx_shape(c, 1 - i), of_number = onnx_shape(c, i);
         if (!onnx_is_number(c, i, &number) || of_number.rank > of_x.rank) continue;
@@ -342,9 +349,16 @@ kolo_status onnx_map_clip(onnx_call *c) {
     return onnx_set(c, 0, kolo_clamp(c->g, x, low < high ? low : high, high));
 }
 
+/* The ONNX type of an input, of those that a Cast may give. */
+static int64_t type_of(const onnx_call *c, int i) {
+    if (onnx_is_boolean(c, i)) return ONNX__TENSOR_PROTO__DATA_TYPE__BOOL;
+    return onnx_is_integer(c, i) ? ONNX__TENSOR_PROTO__DATA_TYPE__INT64
+                                 : ONNX__TENSOR_PROTO__DATA_TYPE__FLOAT;
+}
+
 kolo_status onnx_map_cast(onnx_call *c) {
     const bool like = onnx_has(c, 1);
-    const int64_t to = like ? ONNX__TENSOR_PROTO__DATA_TYPE__FLOAT : onnx_int(c, "to", 0);
+    const int64_t to = like ? type_of(c, 1) : onnx_int(c, "to", 0);
     kolo_value x;
     if (like && c->in[0]->constant && !c->in[0]->trained) return onnx_fold_cast(c);
     KOLO_TRY(onnx_value(c, 0, &x));

@@ -640,6 +640,32 @@ static void few_cosines(small_net *n) {
     n->w_dims[1] = 1;
     n->w.n_float_data = 1;
 }
+/* y = Div(Neg(ArgMax(x)), Neg(ArgMax(x))) */
+static void divided_places(small_net *n) {
+    static char *of[] = {(char *)"x"}, *places[] = {(char *)"i"},
+                *in[] = {(char *)"h", (char *)"h"};
+    static Onnx__NodeProto first, *nodes[3];
+    onnx__node_proto__init(&first);
+    first.op_type = (char *)"ArgMax";
+    first.n_input = first.n_output = 1;
+    first.input = of;
+    first.output = places;
+    nodes[0] = &first;
+    for (int k = 0; k < 2; k++) nodes[1 + k] = &n->node[k];
+    n->graph.n_node = 3;
+    n->graph.node = nodes;
+    n->node[0].op_type = (char *)"Neg";
+    n->node[0].input = places;
+    n->node[1].op_type = (char *)"Div";
+    n->node[1].input = in;
+}
+/* y = CastLike(h, w) to integers. */
+static void cast_to_integers(small_net *n) {
+    static int64_t dims[] = {1, 2}, data[] = {1, 2};
+    n->node[1].op_type = (char *)"CastLike";
+    make_integers(&n->w, "w", 2, dims, data);
+}
+
 /* y = Reshape(x, w), whose sizes overflow once they are scaled to the samples of the graph. */
 static void huge_reshape(small_net *n) {
     n->node[0].op_type = (char *)"Reshape";
@@ -688,6 +714,8 @@ static void what_cannot_be_read_is_named(void **state) {
         {huge_block, {"(Col2Im)", "the sizes of dimension 0"}},
         {float_positions, {"(RotaryEmbedding)", "input 3 must hold integers"}},
         {few_cosines, {"(RotaryEmbedding)", "cosines of 2 numbers for 4"}},
+        {divided_places, {"(Div)", "input 0 (\"h\") holds integers"}},
+        {cast_to_integers, {"(CastLike)", "cannot become ONNX type 7"}},
         {open_dim, {"dimension 1 of the input \"x\" is open", ""}},
     };
     small_net n;
