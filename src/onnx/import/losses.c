@@ -40,6 +40,11 @@ static kolo_value sum_of(onnx_call *c, kolo_value x) {
     return kolo_reduce_sum(c->g, x, NULL, 0, false);
 }
 
+static bool is_reduction(const onnx_call *c) {
+    return onnx_text_is(c, "reduction", "none", true) ||
+           onnx_text_is(c, "reduction", "sum", true) || onnx_text_is(c, "reduction", "mean", true);
+}
+
 kolo_status onnx_map_loss(onnx_call *c) {
     const bool takes_logits = c->node->op_type[0] == 'S';
     const bool counts = onnx_has(c, 2) || onnx_attribute(c, "ignore_index");
@@ -47,6 +52,7 @@ kolo_status onnx_map_loss(onnx_call *c) {
     kolo_value x, weights = KOLO_NONE;
     KOLO_TRY(onnx_value(c, 0, &x));
     const kolo_shape s = kolo_value_shape(c->g, x);
+    if (!is_reduction(c)) return ONNX_FAIL(c, "attribute reduction: none, sum and mean are known");
     if (s.rank < 2) return ONNX_FAIL(c, "an input of %d dimensions; [N,C,...] is needed", s.rank);
     if (takes_logits) x = kolo_log_softmax(c->g, x, classes);
     KOLO_TRY(weights_of_labels(c, &s, &weights));

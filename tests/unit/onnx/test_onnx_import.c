@@ -640,6 +640,16 @@ static void few_cosines(small_net *n) {
     n->w_dims[1] = 1;
     n->w.n_float_data = 1;
 }
+/* y = NegativeLogLikelihoodLoss(h, w) */
+static void other_reduction(small_net *n) {
+    n->node[1].op_type = (char *)"NegativeLogLikelihoodLoss";
+    n->attribute.name = (char *)"reduction";
+    n->attribute.has_type = n->attribute.has_s = 1;
+    n->attribute.type = ONNX__ATTRIBUTE_PROTO__ATTRIBUTE_TYPE__STRING;
+    n->attribute.s = (ProtobufCBinaryData){4, (uint8_t *)(uintptr_t) "most"};
+    n->node[1].n_attribute = 1;
+    n->node[1].attribute = n->attributes;
+}
 /* y = Div(Neg(ArgMax(x)), Neg(ArgMax(x))) */
 static void divided_places(small_net *n) {
     static char *of[] = {(char *)"x"}, *places[] = {(char *)"i"},
@@ -714,6 +724,7 @@ static void what_cannot_be_read_is_named(void **state) {
         {huge_block, {"(Col2Im)", "the sizes of dimension 0"}},
         {float_positions, {"(RotaryEmbedding)", "input 3 must hold integers"}},
         {few_cosines, {"(RotaryEmbedding)", "cosines of 2 numbers for 4"}},
+        {other_reduction, {"(NegativeLogLikelihoodLoss)", "attribute reduction"}},
         {divided_places, {"(Div)", "input 0 (\"h\") holds integers"}},
         {cast_to_integers, {"(CastLike)", "cannot become ONNX type 7"}},
         {open_dim, {"dimension 1 of the input \"x\" is open", ""}},
