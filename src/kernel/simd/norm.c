@@ -83,8 +83,8 @@ static kolo_simd_norm_job job_of(const kolo_call *call) {
     };
 }
 
-/* Whether the result is written past the cache, which would lose it before another node reads it:
- * an ordinary store reads the line first. */
+/* Whether the result is written by non-temporal stores, past the cache, which would lose it before
+ * another node reads it: an ordinary store reads the line first. */
 static bool writes_past_the_cache(const kolo_call *call) {
     enum { LINE_BYTES = 64, LARGE_BYTES = 16 << 20 };
 

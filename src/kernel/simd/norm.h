@@ -10,7 +10,7 @@ typedef struct kolo_simd_norm_job {
     bool relu;
     float ceiling; /* of relu; NaN: none */
     bool bf16;     /* x, residual, dy and out are bf16 */
-    bool past;     /* out is written past the cache */
+    bool past;     /* out is written by non-temporal stores */
     double eps;
     const void *x;
     const void *residual; /* added before ReLU; NULL: none */

@@ -339,7 +339,7 @@ static void products_end(const void *arg, int part, int64_t begin, int64_t end) 
 typedef struct plane {
     const void *x, *residual;
     void *y;
-    bool bf16, relu, past; /* past: y is written past the cache, in whole aligned vectors */
+    bool bf16, relu, past; /* past: by non-temporal stores of whole aligned vectors */
     float ceiling;
 } plane;
 
