@@ -1,6 +1,8 @@
 /* Options as text, by which ranks are compared, and a resumed run with its checkpoint. */
 #include "base/json.h"
 #include "base/number.h"
+#include "base/rng.h"
+#include "pass/partition/rules.h"
 #include "plan/program/program.h"
 #include "train/session/learning_rate.h"
 #include "train/session/setup.h"
@@ -76,6 +78,13 @@ static void describe_optimizer(const kolo_optimizer_opts *o, kolo_text *text) {
                   o->scale_matrices_only ? "true" : "false", o->no_scale ? o->no_scale : "");
 }
 
+/* Results depend on which layers are computed in blocks, on any mesh. */
+static void describe_blocks(const kolo_setup *setup, kolo_text *text) {
+    const char *rules = setup->placement ? setup->placement : kolo_placement_rules(NULL);
+    kolo_text_add(text, "tp-blocks: %" PRId64 "\nhash of the --placement rules: %016" PRIx64 "\n",
+                  setup->opts.tp_blocks, kolo_hash_text(rules));
+}
+
 /* Checkpoints keep these lines: one that was added later is there only if it applies, so that a run
  * of an earlier version resumes. */
 void kolo_setup_describe_learning(const kolo_setup *setup, kolo_text *text) {
@@ -117,7 +126,7 @@ void kolo_setup_describe_learning(const kolo_setup *setup, kolo_text *text) {
     describe_schedule(setup, text);
     kolo_text_add(text, "precision: %s\n", kolo_precision_name(o->precision));
     if (o->reproducible > 0) kolo_text_add(text, "reproducible: %" PRId64 "\n", o->reproducible);
-    if (o->tp_blocks > 0) kolo_text_add(text, "tp-blocks: %" PRId64 "\n", o->tp_blocks);
+    if (o->tp_blocks > 0) describe_blocks(setup, text);
 }
 
 void kolo_setup_describe(const kolo_setup *setup, kolo_text *text) {

@@ -7,6 +7,7 @@
 #include "support/train_job.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* The last batch of an epoch has full shards, a shorter one and empty ones. */
@@ -126,6 +127,28 @@ static void any_mesh_gives_the_bits_of_one_worker(void **state) {
     }
 }
 
+/* Which layers are in blocks determines the bits, as their number does. */
+static void a_run_resumes_by_its_rules(void **state) {
+    kolo_train_opts opts = options(0);
+    assert_int_equal(system("rm -rf run"), 0);
+    opts.epochs = 0;
+    opts.steps = 3;
+    const kolo_train_result whole = train_well(1, &opts);
+    opts.out_dir = "run";
+    opts.checkpoint_steps = 1;
+    opts.mesh = "tp=2";
+    opts.steps = 2;
+    (void)train_well(2, &opts);
+    opts.resume = "run";
+    opts.steps = 3;
+    opts.placement = "fc2.weight 0\nfc2.bias 0\nfc3.weight 1\n";
+    assert_job_refused(2, &opts, "hash of the --placement rules");
+    opts.placement = NULL;
+    opts.mesh = NULL;
+    const kolo_train_result resumed = train_well(1, &opts);
+    assert_same_run("resumed", &whole, &resumed);
+}
+
 /* Blocks compute the same as whole layers, up to rounding. */
 static void blocks_compute_what_layers_do(void **state) {
     for (size_t i = 0; i < KOLO_COUNT(cases); i++) {
@@ -220,6 +243,7 @@ static void what_blocks_do_not_go_with_is_named(void **state) {
 TEST_MAIN(test_tp_blocks) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(any_mesh_gives_the_bits_of_one_worker),
+        cmocka_unit_test(a_run_resumes_by_its_rules),
         cmocka_unit_test(blocks_compute_what_layers_do),
         cmocka_unit_test(other_blocks_give_other_bits),
         cmocka_unit_test(what_blocks_do_not_go_with_is_named),
