@@ -179,11 +179,16 @@ static kolo_status drop_mesh(kolo_options *o) {
     return kolo_options_set_from_file(o, "mesh", "workers", text);
 }
 
+/* Whether layers are computed in blocks, by the rules of --placement, on any mesh. */
+static bool has_blocks(const kolo_options *o) {
+    return kolo_options_has(o, "tp-blocks") && kolo_options_given(o, "tp-blocks");
+}
+
 /* Whether a placement of a file is for another mesh. Rules of one's own for attention may be for
  * layers too, which an axis tp divides: where they do not fit it, the run ends with the reason. */
 static bool drops_placement(const kolo_options *o) {
     const char *placement = kolo_options_text(o, "placement");
-    if (!placement || has_axis(o, kolo_placement_axis(placement))) return false;
+    if (!placement || has_blocks(o) || has_axis(o, kolo_placement_axis(placement))) return false;
     return !kolo_placement_path(placement) || !has_axis(o, "tp");
 }
 
@@ -286,7 +291,7 @@ static kolo_status check_axes(const kolo_options *o) {
     for (size_t i = 0; i < KOLO_COUNT(axes); i++) {
         const char *option = axes[i].option, *axis = axes[i].axis;
         const bool given = kolo_options_has(o, option) && kolo_options_typed(o, option);
-        const bool other = axes[i].other && has_axis(o, axes[i].other);
+        const bool other = axes[i].other && (has_axis(o, axes[i].other) || has_blocks(o));
         if (!given || has_axis(o, axis) || other) continue;
         if (axes[i].other) axis = kolo_placement_axis(kolo_options_text(o, option));
         return KOLO_FAIL(KOLO_ERR_ARG,

@@ -134,14 +134,20 @@ static void a_run_resumes_on_another_layout(void **state) {
         {"--mesh sp=2 --placement ring --batch 8", "--mesh sp=4", "placement: \"ring\"\n", "tp="},
         {"--mesh sp=2 --placement rules --batch 8", "--mesh sp=4", "/rules\"\n", "tp="},
         {"--mesh sp=2 --placement rules --batch 8", "--mesh pp=1", "mesh: \"pp=1\"\n", "placement"},
+        {"--mesh tp=2 --reproducible 2 --tp-blocks 2 --placement blocks --global-batch 8",
+         "--workers 1", "/blocks\"\n", "mesh"},
+        {"--reproducible 2 --tp-blocks 2 --placement blocks --global-batch 8", "--mesh tp=2",
+         "/blocks\"\n", "zero"},
         {"--mesh tp=2 --batch 8", "--zero 1 --batch 4", "zero: 1\n", "mesh"},
         {"--mesh dp=2,tp=2 --zero 1 --batch 8", "--mesh dp=2,pp=2", "zero: 1\n", "tp="},
         {"--batch 8", "--mesh tp=2", "workers: 2\n", "zero"},
         {"--sync ps --servers 1 --batch 8", "--mesh tp=2", "sync: \"allreduce\"\n", "servers: 1"},
         {"--sync ps --servers 1 --batch 8", "--sync allreduce", "workers: 1\n", "servers: 1"},
     };
-    const char *rules = "attention ring\n";
+    const char *rules = "attention ring\n", *blocks = "*.mlp.c_fc.weight 0\n*.mlp.c_fc.bias 0\n"
+                                                      "*.mlp.c_proj.weight 1\n";
     ASSERT_OK(kolo_file_write("rules", rules, strlen(rules)));
+    ASSERT_OK(kolo_file_write("blocks", blocks, strlen(blocks)));
     for (size_t i = 0; i < KOLO_COUNT(cases); i++) {
         char text[512];
         assert_int_equal(system("rm -rf one two"), 0);
