@@ -85,8 +85,8 @@ kolo_status kolo_layout_find_components(layouter *l, kolo_fixed_layout fixed, vo
         kolo_tensor known;
         if (l->root[v] == v) {
             c->layout = kolo_layout_plain(info->tensor.shape.rank);
-            bool image =
-                info->tensor.shape.rank == 4 && !c->is_param && !c->is_weight && !c->is_plain;
+            bool image = g->blocks == 0 && info->tensor.shape.rank == 4 && !c->is_param &&
+                         !c->is_weight && !c->is_plain;
             if (c->is_weight && !c->is_activation && !c->is_plain && !c->is_input) {
                 c->kind = WEIGHT;
             } else if (image && c->is_input) {

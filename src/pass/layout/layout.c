@@ -15,6 +15,9 @@
  * regions. The search tries each family for all components together, then improves one component at
  * a time.
  *
+ * With blocks of tensor parallelism (partition/blocks.c) images are plain outside of detours: the
+ * fastest assignment depends on how many of the blocks the rank has, and the kernels must not.
+ *
  * A stage of a pipeline takes the layouts of the whole model where its results must have the bits
  * of one worker (whole.c).
  *

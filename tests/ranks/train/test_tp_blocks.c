@@ -127,6 +127,26 @@ static void any_mesh_gives_the_bits_of_one_worker(void **state) {
     }
 }
 
+/* The fastest layouts of images depend on how many blocks a rank has; those that it takes do not.
+ */
+static void convolutions_have_the_bits_of_one_worker(void **state) {
+    kolo_train_opts opts = {.model = "alexnet",
+                            .model_options = "width=25",
+                            .data = "synthetic:N=8,test=1,shape=3x64x64",
+                            .placement = "features.8.weight 0\nfeatures.8.bias 0\n"
+                                         "features.10.weight 1\n",
+                            .lr = 0.02,
+                            .steps = 1,
+                            .no_eval = true,
+                            .global_batch = 8,
+                            .reproducible = 1,
+                            .tp_blocks = 8};
+    const kolo_train_result alone = train_well(1, &opts);
+    opts.mesh = "tp=2";
+    const kolo_train_result several = train_well(2, &opts);
+    assert_same_run("alexnet", &alone, &several);
+}
+
 /* Which layers are in blocks determines the bits, as their number does. */
 static void a_run_resumes_by_its_rules(void **state) {
     kolo_train_opts opts = options(0);
@@ -243,6 +263,7 @@ static void what_blocks_do_not_go_with_is_named(void **state) {
 TEST_MAIN(test_tp_blocks) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(any_mesh_gives_the_bits_of_one_worker),
+        cmocka_unit_test(convolutions_have_the_bits_of_one_worker),
         cmocka_unit_test(a_run_resumes_by_its_rules),
         cmocka_unit_test(blocks_compute_what_layers_do),
         cmocka_unit_test(other_blocks_give_other_bits),
