@@ -11,11 +11,14 @@
  * "Zero bubble pipeline parallelism", 2023.
  *
  * Nodes move from the end of the backward pass on, until they have a share of the operations of the
- * passes. That share is the same for any batch, so that ranks with batches of their own move the
- * same ones. What they read lives longer; in a deep network few other values are left by then. */
+ * passes. Only nodes that read or make samples count: their operations are in proportion to these,
+ * so that ranks with batches of their own move the same nodes. Others, such as the product of two
+ * parameters, take the same time for any batch. What moves keeps what it reads alive for longer; in
+ * a deep network few other values are left by then. */
 #include "pass/late_weights.h"
 
 #include "graph/ops/ops.h"
+#include "graph/propagate.h"
 
 /* The share of the operations that moves: more than what the steps of ranks of a host differ by. */
 static const double share = 0.1;
@@ -66,15 +69,34 @@ static bool makes_gradients(const mover *m, const kolo_node *n) {
     return any;
 }
 
+/* Finds the values that are divided along the samples. */
+static kolo_status place_values(kolo_graph *g, int32_t last) {
+    for (int32_t i = 0; i <= last; i++) {
+        if (!kolo_node_is_update(g, g->nodes[i])) KOLO_TRY(kolo_node_propagate(g, g->nodes[i]));
+    }
+    return KOLO_OK;
+}
+
+/* The operations of a node that are in proportion to the samples. */
+static double flops_of_samples(const kolo_graph *g, const kolo_node *n) {
+    const int dp = kolo_mesh_find(&g->mesh, "dp");
+    bool samples = false;
+    for (int k = 0; k < n->n_in + n->n_out; k++) {
+        const kolo_value v = k < n->n_in ? n->in[k] : n->out[k - n->n_in];
+        samples |= kolo_info(g, v)->placements.axis[dp].kind == KOLO_PLACEMENT_SHARDED;
+    }
+    return samples ? kolo_node_cost(g, n).flops : 0;
+}
+
 /* Chooses what moves, of the nodes before `last`; whether anything does. */
 static bool choose(const mover *m, int32_t last) {
     const kolo_graph *g = m->g;
     double all = 0, moved = 0;
-    for (int32_t i = 0; i <= last; i++) all += kolo_node_cost(g, g->nodes[i]).flops;
+    for (int32_t i = 0; i <= last; i++) all += flops_of_samples(g, g->nodes[i]);
     for (int32_t i = last - 1; i >= 0 && moved < share * all; i--) {
         if (!makes_gradients(m, g->nodes[i])) continue;
         m->moves[i] = true;
-        moved += kolo_node_cost(g, g->nodes[i]).flops;
+        moved += flops_of_samples(g, g->nodes[i]);
     }
     return moved > 0;
 }
@@ -102,10 +124,10 @@ kolo_status kolo_pass_late_weights(kolo_graph *g) {
     m.read = kolo_arena_alloc(&arena, values * sizeof *m.read);
     m.moves = kolo_arena_alloc(&arena, nodes * sizeof *m.moves);
     m.order = kolo_arena_alloc(&arena, nodes * sizeof *m.order);
-    kolo_status status = KOLO_OK;
+    kolo_status status = place_values(g, last);
     if (!m.gradient || !m.read || !m.moves || !m.order) {
         status = KOLO_NOMEM(nodes * sizeof *m.order);
-    } else {
+    } else if (status == KOLO_OK) {
         find_gradients(&m, last);
         if (makes_gradients(&m, g->nodes[last]) && choose(&m, last)) {
             place(&m, last);

@@ -3,6 +3,7 @@
 
 #include "graph/graph.h"
 
-/* Computes gradients of weights that the next step needs late behind those that it needs first.
- * After kolo_pass_gradient and kolo_pass_optimizer, before layouts. NOMEM. */
+/* Computes gradients of weights that the next step needs late behind those that it needs first. On
+ * a mesh of the axis dp alone, after kolo_pass_gradient and kolo_pass_optimizer, before layouts.
+ * NOMEM; the errors of kolo_node_propagate. */
 kolo_status kolo_pass_late_weights(kolo_graph *g);

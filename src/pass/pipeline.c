@@ -309,10 +309,12 @@ static bool accumulates(const kolo_pipeline_opts *o) {
     return o->train && (o->micro_batches > 1 || is_staged(o));
 }
 /* Not where all sums are awaited in the step anyway (cross_step.c), nor where other passes add
- * nodes to the gradients; plans of micro-batches need these at the same places. */
+ * nodes to the gradients; plans of micro-batches need these at the same places. The ranks of a
+ * mesh that divides layers wait for each other within these. */
 static bool runs_ahead(const kolo_pipeline_opts *o) {
     return crosses_steps(o) && o->runs_ahead && !is_zero(o) && !accumulates(o) && !recomputes(o) &&
-           !compresses(o) && !is_sparse(o) && o->optimizer.clip <= 0;
+           !compresses(o) && !is_sparse(o) && o->optimizer.clip <= 0 &&
+           !kolo_mesh_has_model_axis(&o->mesh);
 }
 
 /* ---- the table ---- */

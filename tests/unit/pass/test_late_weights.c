@@ -72,13 +72,14 @@ static void the_second_layer_comes_behind_the_first(void **state) {
 
 /* The layers are computed in the order of the graph without the pass, but for those that move. */
 static void other_plans_stay_as_they_are(void **state) {
-    kolo_pipeline_opts others[] = {ahead, ahead, ahead, ahead, ahead, ahead};
+    kolo_pipeline_opts others[] = {ahead, ahead, ahead, ahead, ahead, ahead, ahead};
     others[0].runs_ahead = false; /* sums depend on their place in a bucket */
     others[1].cross_step = false;
     others[2].share = others[2].summands = true;
     others[3].zero = 1;
     others[4].micro_batches = 2;
     others[5].optimizer.clip = 1; /* all updates need all sums */
+    others[6].mesh = (kolo_mesh){2, {{"dp", 2}, {"tp", 2}}};
     for (size_t i = 0; i < KOLO_COUNT(others); i++) {
         kolo_graph *g = plan("lenet", 64, &others[i]);
         if (makes(g, "conv1.weight") < makes(g, "conv2.weight")) fail_msg("case %d", (int)i);
@@ -108,11 +109,41 @@ static void the_order_does_not_depend_on_the_batch(void **state) {
     }
 }
 
+/* The product of two parameters is the weight of the second layer: its operations, and those of its
+ * gradients, are the same for any batch. */
+static kolo_graph *product_of_parameters(int64_t batch) {
+    kolo_graph *g;
+    ASSERT_OK(kolo_graph_create(NULL, &g));
+    const kolo_init init = kolo_init_fan_in(16);
+    const kolo_value x = kolo_input(g, "x", KOLO_DTYPE_F32, kolo_shape_2(batch, 16));
+    const kolo_value y = kolo_input(g, "y", KOLO_DTYPE_I32, kolo_shape_1(batch));
+    const kolo_value a = kolo_param(g, "a", kolo_shape_2(32, 64), init);
+    const kolo_value b = kolo_param(g, "b", kolo_shape_2(16, 64), init);
+    kolo_value h = kolo_linear(g, x, kolo_param(g, "first", kolo_shape_2(16, 16), init));
+    h = kolo_relu(g, kolo_linear(g, kolo_relu(g, h), kolo_linear(g, a, b)));
+    h = kolo_linear(g, h, kolo_param(g, "last", kolo_shape_2(10, 32), init));
+    kolo_output(g, "loss", kolo_softmax_xent(g, h, y));
+    ASSERT_OK(kolo_pipeline_run(g, &ahead));
+    return g;
+}
+
+static void operations_without_samples_do_not_count(void **state) {
+    kolo_graph *few = product_of_parameters(2), *many = product_of_parameters(512);
+    static const char *const names[] = {"first", "a", "b", "last"};
+    for (size_t i = 0; i < KOLO_COUNT(names); i++) {
+        if (posts(few, names[i]) != posts(many, names[i])) fail_msg("%s", names[i]);
+    }
+    assert_true(makes(few, "first") < makes(few, "last"));
+    kolo_graph_destroy(few);
+    kolo_graph_destroy(many);
+}
+
 TEST_MAIN(test_late_weights) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_second_layer_comes_behind_the_first),
         cmocka_unit_test(other_plans_stay_as_they_are),
         cmocka_unit_test(the_order_does_not_depend_on_the_batch),
+        cmocka_unit_test(operations_without_samples_do_not_count),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
