@@ -66,7 +66,7 @@ typedef struct kolo_dump_opts {
     int ranks;       /* SERVERS: of these; SCHEDULE, and all with zero or share: size of the group;
                         default 2, or that of mesh */
     int rank;        /* PLAN of several ranks: whose; default 0 */
-    kolo_algorithm algorithm; /* SCHEDULE */
+    kolo_algorithm algorithm; /* PLAN, SCHEDULE */
     bool byte_split; /* SERVERS: parts as with bsp, in buckets, where the last `servers` of the
                         ranks serve and the others are workers (docs/servers.md); else equal parts
                         of all ranks */

@@ -58,7 +58,8 @@ static kolo_plan_opts plan_opts(const kolo_dump_opts *o, kolo_tuner *tuner) {
         .placement = o->placement, /* read by dump_what */
         .zero = o->zero,
         .share = o->share,
-        .cross_step = o->cross_step,
+        .cross_step = true,
+        .completes = !o->cross_step,
         .runs_ahead = o->accumulate <= 1,
         .no_chains = o->no_chains,
         .lanes = o->lanes,
@@ -229,7 +230,7 @@ static kolo_status dump_plan(const kolo_dump_opts *o, kolo_tuner *tuner, kolo_te
     kolo_plan_opts opts = plan_opts(o, tuner);
     opts.bucket_sizes = sizes;
     opts.n_bucket_sizes = n_sizes;
-    if (schedule) opts.algorithm = o->algorithm;
+    opts.algorithm = o->algorithm;
     opts.cross_step &= ranks > 1 && kolo_mesh_stages(&opts.mesh) <= 1;
     KOLO_TRY_GOTO(add_ranges(o, &opts, store, comms[o->rank]), done);
     KOLO_TRY_GOTO(build(o, &g), done);

@@ -49,7 +49,7 @@ kolo_pipeline_opts kolo_plan_passes(const kolo_plan_opts *o) {
         .unit_bytes = o->unit_bytes,
         .summands = o->share && o->shards == 0, /* shards are summed along a tree */
         .lag = o->lag,
-        .cross_step = o->cross_step,
+        .cross_step = o->cross_step && !o->completes,
         .no_chains = o->no_chains,
         .lanes = o->lanes,
         .compression = o->compression,

@@ -199,6 +199,7 @@ typedef struct kolo_plan_opts {
     int lag;               /* of gradients, in steps; see kolo_pass_lag */
     bool cross_step;  /* sums may be awaited in the next step; see kolo_store_run_deferred. Not with
                          shards, a lag, stages or a store of one rank */
+    bool completes;   /* with cross_step: all sums are awaited in the step, in the same buckets */
     bool runs_ahead;  /* with cross_step: gradients may be computed in another order and be in other
                          buckets (pass/late_weights.h). Not in a store with plans of micro-batches */
     bool no_chains;   /* each elementwise node runs by itself; see kolo_pass_chains */

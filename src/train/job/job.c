@@ -104,7 +104,8 @@ static kolo_status train(kolo_job *j, const kolo_train_opts *opts, kolo_train_re
     KOLO_TRY(kolo_agree(j->world, opened));
     KOLO_TRY(open_all(j));
     if (j->serves) return kolo_job_serve(j, result);
-    j->setup.session.plan.cross_step = !j->setup.opts.no_cross_step;
+    j->setup.session.plan.cross_step = true;
+    j->setup.session.plan.completes = j->setup.opts.no_cross_step;
     j->serves_wait = true;
     KOLO_TRY(kolo_job_create_session(j));
     KOLO_TRY(kolo_job_run(j, result));

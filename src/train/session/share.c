@@ -15,8 +15,8 @@ static bool runs_ahead(const kolo_session_config *c) {
     const kolo_optimizer_opts *o = &c->plan.optimizer;
     const bool norms =
         o->clip > 0 || o->kind == KOLO_OPTIMIZER_LARS || o->kind == KOLO_OPTIMIZER_LAMB;
-    return c->plan.cross_step && !norms && c->plan.zero == 0 && c->shards == 0 &&
-           c->accumulate <= 1 && !c->plan.sync_batch_norm;
+    return c->plan.cross_step && !c->plan.completes && !norms && c->plan.zero == 0 &&
+           c->shards == 0 && c->accumulate <= 1 && !c->plan.sync_batch_norm;
 }
 
 kolo_status kolo_session_prefers_copies(const kolo_session_config *c, int ranks, bool *copies) {

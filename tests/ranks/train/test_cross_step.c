@@ -175,6 +175,12 @@ static const struct {
     {"a lag, whose updates stay in their step",
      2,
      {.model = "mlp", .consistency = "lag:1", .bucket_bytes = 1000, .batch = 4}},
+    {"ring, buckets of the default size", /* several, of which the last ones are smaller */
+     3,
+     {.model = "mlp",
+      .model_options = "hidden=256,layers=5",
+      .batch = 3,
+      .algorithm = KOLO_ALGORITHM_RING}},
 };
 
 static void no_bit_depends_on_it(void **state) {
