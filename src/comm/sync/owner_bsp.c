@@ -134,7 +134,7 @@ static uint64_t barrier_flags(const owner *o) {
     uint64_t flags = o->stops ? KOLO_BARRIER_STOPS : 0;
     for (int w = 0; w < o->n_workers; w++) {
         const kolo_service_call *call = o->workers[w].barrier;
-        if (call && call->key >> KOLO_BARRIER_SHIFT) flags |= KOLO_BARRIER_ANY;
+        if (call && call->key & 1) flags |= KOLO_BARRIER_ANY;
     }
     return flags;
 }

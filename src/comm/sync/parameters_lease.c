@@ -10,7 +10,7 @@ static kolo_status barrier(kolo_parameters *p, const float *numbers, bool report
     for (int i = 0; i < p->n_parts; i++) {
         kolo_service_request *q = &p->pulls[i];
         *q = kolo_parameters_request(p, i, KOLO_OWNER_BARRIER);
-        q->key = p->barriers | (uint64_t)reports << KOLO_BARRIER_SHIFT;
+        q->key = 2 * (uint64_t)p->barriers + reports;
         q->output = lost + (size_t)i * n;
         q->output_bytes = n * sizeof *lost;
         if (numbers) {

@@ -170,8 +170,7 @@ static bool is_valid(const owner *o, int number, const kolo_service_call *call) 
         return kolo_owner_is_active(w) && !w->push && call->clock == o->pushes[number] &&
                (uintptr_t)call->input % sizeof(float) == 0;
     case KOLO_OWNER_BARRIER:
-        return (input == 0 || is_summand(o, call)) && kolo_owner_is_active(w) && !w->push &&
-               call->key >> KOLO_BARRIER_SHIFT <= 1;
+        return (input == 0 || is_summand(o, call)) && kolo_owner_is_active(w) && !w->push;
     case KOLO_OWNER_SUM:
         return o->barrier_sum && input == 0;
     case KOLO_OWNER_LEASE:
@@ -292,10 +291,10 @@ static void push(owner *o, int w, kolo_service_call *call) {
 static bool answer_again(owner *o, int w, kolo_service_call *call) {
     if (!o->again || w >= o->n_workers) return false;
     const worker *x = &o->workers[w];
-    const uint32_t next = (uint32_t)call->key + 1;
+    const uint32_t next = (uint32_t)call->key + 1, after = ((uint32_t)call->key | 1) + 1;
     if (call->kind == KOLO_OWNER_PUSH && call->clock + 1 == o->pushes[w]) {
         o->reply(call, KOLO_OK, x->delay, NULL, 0);
-    } else if (call->kind == KOLO_OWNER_BARRIER && next == x->barriers) {
+    } else if (call->kind == KOLO_OWNER_BARRIER && after == 2 * x->barriers) {
         o->reply(call, KOLO_OK, o->reported_flags, o->reported,
                  (size_t)o->n_workers * sizeof *o->reported);
     } else if (call->kind == KOLO_OWNER_LEASE && next == x->asked) {

@@ -14,7 +14,6 @@
 
 enum { KOLO_PUSH_PARTS_MOST = 24 }; /* of a push to an owner, before its rest */
 
-enum { KOLO_BARRIER_SHIFT = 32 };
 typedef enum kolo_barrier_flag {
     KOLO_BARRIER_STOPS = 1, /* a rank has requested the end of the run */
     KOLO_BARRIER_ANY = 2,   /* a worker had something to report */
@@ -29,9 +28,10 @@ typedef enum kolo_owner_request {
     KOLO_OWNER_PUSH, /* the key: the choice that its worker has found last */
     KOLO_OWNER_FINISH,
     KOLO_OWNER_STATE,   /* the key: as of a pull */
-    KOLO_OWNER_BARRIER, /* the key: those before and, KOLO_BARRIER_SHIFT bits above it, whether the
-                           worker has something to report; the input: nothing, or what the worker
-                           adds to the sum; the clock of the reply: kolo_barrier_flag */
+    KOLO_OWNER_BARRIER, /* the key: twice the number of those before, and 1 if the worker has
+                           something to report (replicas get 32 bits of it); the input: nothing, or
+                           what the worker adds to the sum; the clock of the reply:
+                           kolo_barrier_flag */
     KOLO_OWNER_LEASE,   /* the key: those before; the clock of the request is the end; that of the
                            reply the number and 1. The reply is the clock with which the worker goes
                            on */

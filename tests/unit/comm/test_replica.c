@@ -1,6 +1,7 @@
 /* Parts with a replica under random orders of messages: workers push, read and take leases while a
  * server and workers are lost, at any time. Each push that a worker has an answer to is applied
- * once, and so is each lease and what a worker gives to a sum, whichever is lost. */
+ * once, and so is each lease and what a worker gives to a sum, whichever is lost; and all get the
+ * same answer from a barrier. */
 #include "base/compiler.h"
 #include "base/rng.h"
 #include "base/status.h"
@@ -58,6 +59,8 @@ typedef struct world {
     bool leases, adapts;
     uint32_t choice; /* of the bound, that pushes have */
     uint64_t seed, pushes;
+    bool met;             /* a worker has left the barrier, */
+    uint64_t flags;       /* with these */
     kolo_status expected; /* of replies to workers */
     uint64_t replies;
     server servers[SERVERS];
@@ -200,10 +203,23 @@ static void check_sum(const world *x, int w) {
     }
 }
 
-/* All workers meet before the end. */
+/* All workers meet before the end, and one of them has something to report. */
 static void meet(world *x, int w) {
+    const uint64_t reports = (uint64_t)w == x->seed % WORKERS;
     x->actors[w].phase = MEETS;
-    ask(x, w, &x->actors[w].other, KOLO_OWNER_BARRIER, 0, 0);
+    ask(x, w, &x->actors[w].other, KOLO_OWNER_BARRIER, reports, 0);
+}
+
+/* All get the same answer, and learn of the report unless its worker is lost. */
+static void check_flags(world *x, int w) {
+    const uint64_t flags = x->actors[w].other.clock;
+    if (!x->met) x->flags = flags;
+    x->met = true;
+    if (flags == x->flags && (flags == KOLO_BARRIER_ANY || x->actors[x->seed % WORKERS].dead)) {
+        return;
+    }
+    fail_msg("seed %d: worker %d gets %d from the barrier, others %d", (int)x->seed, w, (int)flags,
+             (int)x->flags);
 }
 
 static void finish(world *x, int w) {
@@ -241,6 +257,7 @@ static void act(world *x, int w) {
         a->clock++;
         a->phase = BEGINS;
     } else if (a->phase == MEETS && !a->other.open) {
+        check_flags(x, w);
         a->phase = READS_SUM;
         ask(x, w, &a->other, KOLO_OWNER_SUM, 0, 0);
     } else if (a->phase == READS_SUM && !a->other.open) {
@@ -331,7 +348,7 @@ static void fini(world *x) {
 static void run(world *x, uint64_t seed, int victim) {
     const kolo_rng rng = kolo_rng_make(seed, 3, 0);
     x->seed = seed;
-    const uint64_t when = kolo_rng_below(&rng, 0, 400);
+    const uint64_t when = kolo_rng_below(&rng, 0, seed % 2 == 0 ? 400 : 700); /* at the end, too */
     for (uint64_t k = 1; goes_on(x); k++) {
         if (k > 100000) fail_msg("seed %d, victim %d: it does not end", (int)seed, victim);
         const int w = (int)kolo_rng_below(&rng, 3 * k, WORKERS);
