@@ -330,6 +330,11 @@ KOLO_API kolo_status kolo_parameters_stop(kolo_parameters *parameters, bool asks
  * worker, without `leases`. Blocks. ARG: with `record` or `replay`; PEER; TIMEOUT. */
 KOLO_API kolo_status kolo_parameters_pause(kolo_parameters *parameters, bool asks, uint64_t next,
                                            uint64_t *at);
+/* Before another run of the same workers: forgets that any rank has asked all to stop or to meet,
+ * and the points of all workers. The others call neither of these functions meanwhile; the worker
+ * that asks for points with kolo_parameters_pause calls this. A worker, without `leases`. Blocks.
+ * ARG: with `record` or `replay`; PEER; TIMEOUT. */
+KOLO_API kolo_status kolo_parameters_forget_stop(kolo_parameters *parameters);
 /* With `replicas`: whether this rank has found server i lost, so that its requests go to the
  * replica. */
 KOLO_API bool kolo_parameters_has_lost(const kolo_parameters *parameters, int i);

@@ -110,7 +110,7 @@ static void send(int client) {
     const bool pushes = kind == KOLO_OWNER_PUSH, part = kind == KOLO_OWNER_PART;
     const size_t rest = GRADIENT - g.staged[client] % (GRADIENT + 1);
     *q = (kolo_service_call){.client = client, .kind = kind};
-    q->key = about(kind == KOLO_OWNER_STOP ? next() % 2 : part ? g.staged[client] : 0);
+    q->key = about(kind == KOLO_OWNER_STOP ? next() % 3 : part ? g.staged[client] : 0);
     if (kind == KOLO_OWNER_SUMMANDS) q->key = next() % 8;
     q->clock = about(kind == KOLO_OWNER_LEASE ? 20 : g.clock[client] + (how / 4 % 2));
     q->input_bytes = least(about(pushes ? rest * sizeof(float) : 0));

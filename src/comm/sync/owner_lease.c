@@ -89,9 +89,20 @@ void kolo_owner_pause(owner *o, int w, kolo_service_call *call) {
     o->reply(call, KOLO_OK, o->pause_at, NULL, 0);
 }
 
+/* A new run begins. */
+static void forget_points(owner *o) {
+    for (int w = 0; w < o->n_workers; w++) o->workers[w].point = 0;
+    o->stop_at = o->pause_at = 0;
+    o->stops = o->pauses = false;
+}
+
 void kolo_owner_stop(owner *o, int w, kolo_service_call *call) {
-    if (w < o->n_workers) o->workers[w].point = call->clock;
-    o->stops |= call->key != 0;
+    if (call->key == KOLO_STOP_FORGETS) {
+        forget_points(o);
+    } else if (w < o->n_workers) {
+        o->workers[w].point = call->clock;
+    }
+    o->stops |= call->key == KOLO_STOP_ASKS;
     choose_stop(o);
     o->reply(call, KOLO_OK, o->stop_at, NULL, 0);
 }

@@ -124,6 +124,14 @@ kolo_status kolo_parameters_stop(kolo_parameters *p, bool asks, uint64_t next, u
     return ask_for_point(p, KOLO_OWNER_STOP, asks, next, at);
 }
 
+kolo_status kolo_parameters_forget_stop(kolo_parameters *p) {
+    uint64_t at;
+    KOLO_TRY(kolo_parameters_check_worker(p));
+    KOLO_TRY(ask_for_point(p, KOLO_OWNER_STOP, KOLO_STOP_FORGETS, 1, &at));
+    p->paused_at = 0;
+    return KOLO_OK;
+}
+
 kolo_status kolo_parameters_pause(kolo_parameters *p, bool asks, uint64_t next, uint64_t *at) {
     KOLO_TRY(kolo_parameters_check_worker(p));
     if (p->opts.leases) {

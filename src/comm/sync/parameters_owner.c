@@ -146,7 +146,7 @@ static bool is_valid(const owner *o, int number, const kolo_service_call *call) 
     const bool works = number < o->n_workers;
     if (call->kind == KOLO_OWNER_STOP) {
         return call->input_bytes == 0 && call->output_bytes == 0 && works == (call->clock > 0) &&
-               call->clock <= KOLO_OWNER_POINT_MOST;
+               call->clock <= KOLO_OWNER_POINT_MOST && call->key <= KOLO_STOP_FORGETS;
     }
     if (call->kind == KOLO_OWNER_SUMMANDS) return o->sums && kolo_owner_sums_fit(o->sums, call);
     if (!works) return false;

@@ -14,6 +14,11 @@
 
 enum { KOLO_PUSH_PARTS_MOST = 24 }; /* of a push to an owner, before its rest */
 
+typedef enum kolo_stop_request {
+    KOLO_STOP_LEARNS, /* where all stop */
+    KOLO_STOP_ASKS,
+    KOLO_STOP_FORGETS, /* that any rank has asked, and the points of all workers */
+} kolo_stop_request;
 typedef enum kolo_barrier_flag {
     KOLO_BARRIER_STOPS = 1, /* a rank has requested the end of the run */
     KOLO_BARRIER_ANY = 2,   /* a worker had something to report */
@@ -38,9 +43,8 @@ typedef enum kolo_owner_request {
     KOLO_OWNER_IDLE,    /* this worker has no lease: clocks do not wait for it until its next pull
                            with key 1 */
     KOLO_OWNER_PART,    /* of the next push, in order; the key: numbers that came before */
-    KOLO_OWNER_STOP,  /* of any rank; the key: whether it asks to stop; the clock: the point before
-                         which it calls again, 0: it passes none; that of the reply: where all stop
-                       */
+    KOLO_OWNER_STOP,  /* of any rank; the key: kolo_stop_request; the clock: the point before which
+                         it calls again, 0: it passes none; that of the reply: where all stop */
     KOLO_OWNER_PAUSE, /* of a worker; the clock as of STOP; the key: 0, or 1 and the latest point
                          that was replied to it, if it asks for a later one; the clock of the reply:
                          the latest point where all pause, 0: none */

@@ -74,6 +74,7 @@ static kolo_status fit_session(kolo_job *j, const kolo_dataset *train, const kol
     KOLO_TRY(kolo_agree(j->comm, open_fit(j, train, test, fit)));
     KOLO_TRY(kolo_job_open_preemption(j));
     KOLO_TRY(kolo_job_open(j));
+    if (j->preemption.asks || j->preemption.saves) KOLO_TRY(kolo_session_forget_stop(j->session));
     KOLO_TRY(enter_exchange(j));
     KOLO_TRY(kolo_job_compile_sizes(j));
     if (j->setup.counts) KOLO_TRY(kolo_session_deal(j->session, j->setup.counts));

@@ -3,6 +3,7 @@
 #include "base/clock.h"
 #include "base/memory.h"
 #include "plan/transfers.h"
+#include "train/session/agree.h"
 #include "train/session/served_internal.h"
 
 #include <math.h>
@@ -368,6 +369,12 @@ static kolo_status agree_on_point(const kolo_served *d, ask_for_point *ask, bool
 
 kolo_status kolo_session_stop(kolo_session *s, bool asks, int64_t *next, int64_t *at) {
     return agree_on_point(s->served, kolo_parameters_stop, asks, next, at);
+}
+
+kolo_status kolo_session_forget_stop(kolo_session *s) {
+    if (!s->served) return KOLO_OK;
+    const bool asks = rank_of(s) == 0; /* for points where all meet */
+    return kolo_agree(s->comm, asks ? kolo_parameters_forget_stop(s->served->parameters) : KOLO_OK);
 }
 
 kolo_status kolo_session_pause(kolo_session *s, bool asks, int64_t *next, int64_t *at) {

@@ -285,7 +285,10 @@ kolo_status kolo_session_ask(kolo_session *session, int64_t end);
 kolo_status kolo_session_lease(kolo_session *session, int64_t *lease);
 /* With owners: see kolo_parameters_stop, whose points are steps made. */
 kolo_status kolo_session_stop(kolo_session *session, bool asks, int64_t *next, int64_t *at);
-/* The same of kolo_parameters_pause. */
+/* On all workers before another run of theirs: kolo_parameters_forget_stop. Nothing without owners.
+ * Collective; PEER, TIMEOUT. */
+kolo_status kolo_session_forget_stop(kolo_session *session);
+/* As kolo_session_stop, of kolo_parameters_pause. */
 kolo_status kolo_session_pause(kolo_session *session, bool asks, int64_t *next, int64_t *at);
 /* Waits for all workers, and fills whether any rank has asked for the end, and whether any worker
  * has something to report, which all give or none: kolo_parameters_barrier. */

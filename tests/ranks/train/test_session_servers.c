@@ -11,6 +11,7 @@
 
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 enum { STEPS = 5, MOST_RANKS = 5, WORDS = OWN_WORDS * OWN_WIDTH };
@@ -564,17 +565,21 @@ typedef struct samples {
     int32_t ids[21 * OWN_TOKENS], next[21 * OWN_TOKENS];
 } samples;
 
-static kolo_status fit(kolo_session *s, const kolo_fit_opts *opts, uint64_t *hash) {
+static kolo_status run_fit(kolo_session *s, const kolo_fit_opts *opts, kolo_train_result *r) {
     samples own;
-    kolo_train_result r;
     kolo_dataset *data;
     own_net_fill(0, 21, own.ids, own.next);
     const kolo_source source = {
         .count = 21, .n_fields = 2, .fields = own_net_fields, .data = {own.ids, own.next}};
     KOLO_TRY(kolo_dataset_create(&source, &data));
-    const kolo_status status = kolo_fit(s, data, data, opts, &r);
+    const kolo_status status = kolo_fit(s, data, data, opts, r);
     kolo_dataset_close(data);
-    KOLO_TRY(status);
+    return status;
+}
+
+static kolo_status fit(kolo_session *s, const kolo_fit_opts *opts, uint64_t *hash) {
+    kolo_train_result r;
+    KOLO_TRY(run_fit(s, opts, &r));
     if (!r.evaluated) return KOLO_FAIL(KOLO_ERR_FORMAT, "not evaluated");
     *hash ^= r.parameter_hash;
     return KOLO_OK;
@@ -615,6 +620,38 @@ static void runs_train_at_servers(void **state) {
     assert_true(results[0] == results[1] && results[0] == results[2]);
 }
 
+static bool is_asked(void *arg) { return *(const bool *)arg; }
+
+/* Runs from the first step, of which the first and the last are preempted. */
+static kolo_status fit_preempted(kolo_session *s, int rank, uint64_t *hash) {
+    static const char *const folders[] = {"first", "second", "third"};
+    KOLO_TRY(kolo_session_save(s, file));
+    for (int i = 0; i < (int)KOLO_COUNT(folders); i++) {
+        bool asks = i != 1;
+        kolo_train_result r;
+        const kolo_fit_opts opts = {
+            .steps = 40, .out_dir = folders[i], .preempted = is_asked, .arg = &asks};
+        KOLO_TRY(kolo_session_load(s, file));
+        KOLO_TRY(run_fit(s, &opts, &r));
+        if (r.preempted == asks && (r.steps == 40) == !asks) continue;
+        return KOLO_FAIL(KOLO_ERR_FORMAT, "run %d ends after step %d", i, (int)r.steps);
+    }
+    *hash = 0;
+    return KOLO_OK;
+}
+
+static void each_run_is_preempted_by_itself(void **state) {
+    static const char *const policies[] = {"bsp", "asp"};
+    for (int i = 0; i < (int)KOLO_COUNT(policies); i++) {
+        uint64_t results[MOST_RANKS];
+        const job j = {.workers = 2,
+                       .opts = {.sync = KOLO_SYNC_PS, .servers = 1, .consistency = policies[i]},
+                       .work = fit_preempted};
+        run_job(&j, results);
+        assert_int_equal(system("rm -rf first second third"), 0);
+    }
+}
+
 TEST_MAIN(test_session_servers) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(bsp_equals_a_direct_allreduce),
@@ -630,6 +667,7 @@ TEST_MAIN(test_session_servers) {
         cmocka_unit_test(a_lost_worker_ends_the_session),
         cmocka_unit_test(what_servers_cannot_have_is_refused),
         cmocka_unit_test(runs_train_at_servers),
+        cmocka_unit_test(each_run_is_preempted_by_itself),
     };
     return cmocka_run_group_tests(tests, test_folder_enter, test_folder_leave);
 }
