@@ -73,12 +73,12 @@
  * all, which go on. With the other policies a step is of this worker alone, as are its metrics:
  * those of the steps of all workers that it has not reported yet, without values if there are none.
  * A batch that is refused is an error of this worker alone, and workers may make different numbers
- * of steps. kolo_session_get, _predict and _evaluate read what the owners have now, and need no
- * other worker, except for optimizer state; kolo_session_save, _evaluate_dataset, _set and the
- * others that are collective let all workers meet first, so that all have the same parameters. Any
- * other error in a step ends the session: further calls fail, and the steps of the others do
- * (PEER). So does the loss of a worker or a server. UNSUPPORTED: f64, keep_gradients, and of the
- * policies rounds, leases and groups.
+ * of steps, except before kolo_fit. kolo_session_get, _predict and _evaluate read what the owners
+ * have now, and need no other worker, except for optimizer state; kolo_session_save,
+ * _evaluate_dataset, _set and the others that are collective let all workers meet first, so that
+ * all have the same parameters. Any other error in a step ends the session: further calls fail, and
+ * the steps of the others do (PEER). So does the loss of a worker or a server. UNSUPPORTED: f64,
+ * keep_gradients, and of the policies rounds, leases and groups.
  *
  * Sizes. A plan is compiled for each batch size, when it first occurs; a program should use few.
  *
@@ -256,8 +256,9 @@ typedef struct kolo_fit_opts {
  * epochs, with reports, evaluations on `test` (NULL: none), checkpoints and resuming. `opts` and
  * `result` may be NULL. Blocks until the run ends; further steps and runs may follow. Schedules
  * count in steps. Unless `no_cross_step`, some updates run in the next step; what reads the session
- * in a callback completes them, and so does the end. Collective. ARG: an option, or fields that do
- * not fit the model; the errors of kolo_train. */
+ * in a callback completes them, and so does the end. Collective. ARG: an option, fields that do not
+ * fit the model, or workers that have made different numbers of steps (see Servers above); the
+ * errors of kolo_train. */
 KOLO_API kolo_status kolo_fit(kolo_session *session, const kolo_dataset *train,
                               const kolo_dataset *test, const kolo_fit_opts *opts,
                               kolo_train_result *result);

@@ -386,6 +386,19 @@ void kolo_job_close_trace(kolo_job *j) {
     j->trace = NULL;
 }
 
+/* All workers of a run meet at the same steps. Those of a session may be at different ones before
+ * kolo_fit. */
+static kolo_status check_steps(const kolo_job *j) {
+    int64_t most[] = {j->state.steps, -j->state.steps};
+    if (j->own || !j->comm || !kolo_job_is_asynchronous(j)) return KOLO_OK;
+    KOLO_TRY(kolo_allreduce(j->comm, most, 2, KOLO_DTYPE_I64, KOLO_MAX));
+    if (most[0] == -most[1]) return KOLO_OK;
+    return KOLO_FAIL(KOLO_ERR_ARG,
+                     "the workers have made %" PRId64 " to %" PRId64
+                     " steps: a run begins after the same number, as once a file is loaded",
+                     -most[1], most[0]);
+}
+
 kolo_status kolo_job_resume(kolo_job *j) {
     KOLO_TRY(try_shared_folder(j));
     KOLO_TRY(kolo_resume_load(&j->resume, j->session, j->comm));
@@ -395,6 +408,7 @@ kolo_status kolo_job_resume(kolo_job *j) {
     }
     j->state.steps = kolo_session_steps(j->session);
     j->saved = j->resume.here ? j->resume.state.steps : 0;
+    KOLO_TRY(check_steps(j));
     j->end = j->setup.total_steps;
     return KOLO_OK;
 }

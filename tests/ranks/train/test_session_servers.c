@@ -620,6 +620,27 @@ static void runs_train_at_servers(void **state) {
     assert_true(results[0] == results[1] && results[0] == results[2]);
 }
 
+/* Workers at different steps would meet at different ones. */
+static kolo_status fit_after_different_steps(kolo_session *s, int rank, uint64_t *hash) {
+    const kolo_fit_opts opts = {.epochs = 2, .eval_every = 1};
+    kolo_train_result r;
+    uint64_t unused = 0;
+    KOLO_TRY(kolo_session_save(s, file));
+    KOLO_TRY(take_steps(s, 0, 1 + 2 * rank, &unused));
+    KOLO_TRY(expect(run_fit(s, &opts, &r), KOLO_ERR_ARG, "have made 1 to 3 steps"));
+    KOLO_TRY(kolo_session_load(s, file));
+    return fit(s, &opts, hash);
+}
+
+static void a_run_begins_at_one_step(void **state) {
+    uint64_t results[MOST_RANKS];
+    const job j = {.workers = 2,
+                   .opts = {.sync = KOLO_SYNC_PS, .servers = 1, .consistency = "asp"},
+                   .work = fit_after_different_steps};
+    run_job(&j, results);
+    assert_true(results[0] == results[1]);
+}
+
 static bool is_asked(void *arg) { return *(const bool *)arg; }
 
 /* Runs from the first step, of which the first and the last are preempted. */
@@ -667,6 +688,7 @@ TEST_MAIN(test_session_servers) {
         cmocka_unit_test(a_lost_worker_ends_the_session),
         cmocka_unit_test(what_servers_cannot_have_is_refused),
         cmocka_unit_test(runs_train_at_servers),
+        cmocka_unit_test(a_run_begins_at_one_step),
         cmocka_unit_test(each_run_is_preempted_by_itself),
     };
     return cmocka_run_group_tests(tests, test_folder_enter, test_folder_leave);
