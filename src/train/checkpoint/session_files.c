@@ -153,7 +153,7 @@ kolo_status kolo_session_load(kolo_session *s, const char *path) {
     KOLO_TRY(share(s));
     kolo_session_restore_local(s); /* the file has what each rank had */
     const int64_t updates = at.steps == before_steps ? kolo_session_updates(s) : 0; /* weights */
-    return kolo_session_assign(s, updates);
+    return kolo_session_assign(s, updates, at.steps);
 }
 
 /* Broadcasts the text of rank 0; *text is then allocated on every rank. */
@@ -194,7 +194,7 @@ kolo_status kolo_session_load_partial(kolo_session *s, const char *path, char **
     if (status == KOLO_OK) status = share_text(comm, &lines, &text);
     kolo_text_fini(&lines);
     if (status != KOLO_OK) return status;
-    status = kolo_session_assign(s, kolo_session_updates(s));
+    status = kolo_session_assign(s, kolo_session_updates(s), -1);
     if (rest && status == KOLO_OK) {
         *rest = text;
     } else {

@@ -404,11 +404,12 @@ kolo_status kolo_job_resume(kolo_job *j) {
     KOLO_TRY(kolo_resume_load(&j->resume, j->session, j->comm));
     if (j->resume.state.steps > 0) {
         kolo_session_restore_local(j->session);
-        KOLO_TRY(kolo_session_assign(j->session, j->resume.state.updates)); /* of kolo_fit */
+        KOLO_TRY(kolo_session_assign(j->session, j->resume.state.updates,
+                                     j->resume.state.steps)); /* of kolo_fit */
     }
     j->state.steps = kolo_session_steps(j->session);
-    j->saved = j->resume.here ? j->resume.state.steps : 0;
     KOLO_TRY(check_steps(j));
+    j->saved = j->resume.here ? j->resume.state.steps : 0;
     j->end = j->setup.total_steps;
     return KOLO_OK;
 }

@@ -92,15 +92,16 @@ kolo_status kolo_session_consolidate_errors(kolo_session *s) {
 
 kolo_status kolo_session_refresh(kolo_session *s, bool state) {
     if (!s->served) return s->rounds ? KOLO_OK : kolo_session_consolidate(s);
-    if (state) return kolo_served_read_all(s->served, s);
+    if (state) return kolo_session_consolidate(s);
     /* With bsp its latest step has read what they have until the next one. */
     const bool newer = kolo_consistency_is_alone(&s->opts.consistency);
     return newer ? kolo_served_pull(s->served, s) : KOLO_OK;
 }
 
-kolo_status kolo_session_assign(kolo_session *s, int64_t updates) {
+kolo_status kolo_session_assign(kolo_session *s, int64_t updates, int64_t steps) {
     if (!s->served) return KOLO_OK;
-    return kolo_agree(s->comm, kolo_served_assign(s->served, s, updates));
+    const kolo_status status = kolo_served_assign(s->served, s, updates, steps);
+    return kolo_session_end(s, kolo_agree(s->comm, status));
 }
 
 void kolo_session_restore_local(kolo_session *s) {

@@ -271,7 +271,7 @@ kolo_status kolo_session_set(kolo_session *s, const char *name, const void *data
     if (status == KOLO_OK) status = kolo_store_write(s->store, entry, copy);
     kolo_free(copy);
     KOLO_TRY(kolo_agree(s->comm, status));
-    return kolo_session_end(s, kolo_session_assign(s, kolo_session_updates(s)));
+    return kolo_session_assign(s, kolo_session_updates(s), -1);
 }
 
 static kolo_status check_gradients(const kolo_session *s) {

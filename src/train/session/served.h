@@ -44,7 +44,8 @@ kolo_status kolo_served_read_all(kolo_served *served, kolo_session *session);
  * PEER, TIMEOUT. */
 kolo_status kolo_served_configure(const kolo_served *served, double lr, int64_t steps);
 /* As kolo_session_assign, on each worker, before they go on together. */
-kolo_status kolo_served_assign(kolo_served *served, const kolo_session *session, int64_t updates);
+kolo_status kolo_served_assign(kolo_served *served, const kolo_session *session, int64_t updates,
+                               int64_t steps);
 /* Reads the values of the owners into the session: this worker alone, unless it has a group. */
 kolo_status kolo_served_pull(kolo_served *served, const kolo_session *session);
 /* Of a worker with rounds: its own version of the parameters is kept while the session has that of

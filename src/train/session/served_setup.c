@@ -265,22 +265,22 @@ kolo_status kolo_served_configure(const kolo_served *d, double lr, int64_t steps
     return kolo_parameters_configure(d->parameters, &settings, sizeof settings);
 }
 
-static kolo_status assign(const kolo_served *d, const kolo_session *s, int64_t updates) {
+static kolo_status assign(const kolo_served *d, const kolo_session *s, int64_t updates,
+                          int64_t steps) {
     const size_t bytes = (d->values + d->state) * sizeof(float);
     float *initial = kolo_zalloc(bytes);
     if (!initial) return KOLO_NOMEM(bytes);
     kolo_status status = fill_initial(d, s, updates_before(s, updates), initial);
-    if (status == KOLO_OK) {
-        status = kolo_served_configure(d, s->fixed_lr, (int64_t)s->steps);
-    }
+    if (status == KOLO_OK) status = kolo_served_configure(d, s->fixed_lr, steps);
     if (status == KOLO_OK) status = kolo_parameters_assign(d->parameters, initial);
     kolo_free(initial);
     return status;
 }
 
-kolo_status kolo_served_assign(kolo_served *d, const kolo_session *s, int64_t updates) {
+kolo_status kolo_served_assign(kolo_served *d, const kolo_session *s, int64_t updates,
+                               int64_t steps) {
     const size_t totals = kolo_division_totals(&d->division) * sizeof(float);
-    if (rank_of(s) == 0) KOLO_TRY(assign(d, s, updates));
+    if (rank_of(s) == 0) KOLO_TRY(assign(d, s, updates, steps));
     memset(d->totals, 0, totals); /* the owners count from here */
     memset(d->before, 0, totals);
     return kolo_served_load_residuals(d, s);

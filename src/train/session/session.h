@@ -225,13 +225,15 @@ typedef struct kolo_session_servers {
  * Collective over `world`: all workers and servers. The errors of kolo_served_create. */
 kolo_status kolo_session_connect(kolo_session *session, kolo_comm *world,
                                  const kolo_session_servers *servers, kolo_status status);
-/* Replaces what the owners have by the session's parameters, optimizer state, steps and learning
- * rate on rank 0, between two steps; nothing without owners. `updates`: made before, as
- * kolo_session_updates counts them; 0: follows from the steps. Collective; PEER, TIMEOUT, NOMEM. */
-kolo_status kolo_session_assign(kolo_session *session, int64_t updates);
-/* Before this rank alone reads parameters or, if `state`, the optimizer state: with owners, reads
- * what they have now; else completes the latest step. Ranks that train on their own keep their
- * parameters. PEER, TIMEOUT. */
+/* Replaces what the owners have by the session's parameters, optimizer state and learning rate on
+ * rank 0, between two steps; nothing without owners. `updates`: made before, as
+ * kolo_session_updates counts them; 0: follows from the steps. `steps`: of all workers from now on,
+ * which the schedule follows; -1: each stays at its own. Collective; an error ends the session:
+ * PEER, TIMEOUT, NOMEM. */
+kolo_status kolo_session_assign(kolo_session *session, int64_t updates, int64_t steps);
+/* Before this rank alone reads parameters or, if `state`, all ranks the optimizer state: with
+ * owners, reads what they have now, the state once all workers have met; else completes the latest
+ * step. Ranks that train on their own keep their parameters. PEER, TIMEOUT. */
 kolo_status kolo_session_refresh(kolo_session *session, bool state);
 /* ARG: a server, which has a session but no model, or a session that has ended after an error. */
 kolo_status kolo_session_check_works(const kolo_session *session);

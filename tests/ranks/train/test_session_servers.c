@@ -9,6 +9,7 @@
 #include "support/ranks.h"
 #include "support/support.h"
 
+#include <math.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -360,6 +361,81 @@ static void workers_are_at_different_steps(void **state) {
     }
 }
 
+/* Optimizer state is read once all workers have met. */
+static kolo_status uneven_state(kolo_session *s, int rank, uint64_t *hash) {
+    float data[4096];
+    kolo_field f;
+    uint64_t unused = 0;
+    int n = 0;
+    KOLO_TRY(take_steps(s, 0, 1 + 8 * rank, &unused));
+    for (int i = 0; kolo_session_tensor(s, i, &f) == KOLO_OK; i++) {
+        const size_t bytes = (size_t)kolo_shape_count(&f.shape) * sizeof *data;
+        if (strncmp(f.name, "optimizer.", 10) != 0) continue;
+        KOLO_ASSERT(bytes <= sizeof data);
+        KOLO_TRY(kolo_session_get(s, f.name, data, bytes));
+        const uint64_t both[] = {*hash, kolo_hash_bytes(data, bytes)};
+        *hash = kolo_hash_bytes(both, sizeof both);
+        n++;
+    }
+    return n > 0 ? KOLO_OK : KOLO_FAIL(KOLO_ERR_FORMAT, "no optimizer state");
+}
+
+static void optimizer_state_is_that_of_all_workers(void **state) {
+    uint64_t results[MOST_RANKS];
+    const job j = {.workers = 2,
+                   .opts = {.sync = KOLO_SYNC_PS,
+                            .servers = 1,
+                            .consistency = "asp",
+                            .optimizer = {.momentum = 0.5}},
+                   .work = uneven_state};
+    run_job(&j, results);
+    assert_true(results[0] == results[1]);
+}
+
+/* The largest change of "words". */
+static kolo_status measure_change(kolo_session *s, const float *from, float *change) {
+    float words[WORDS];
+    KOLO_TRY(kolo_session_get(s, "words", words, sizeof words));
+    *change = 0;
+    for (int i = 0; i < WORDS; i++) *change = fmaxf(*change, fabsf(words[i] - from[i]));
+    return KOLO_OK;
+}
+
+/* Worker 1 is where the schedule has a small rate, and stays there when a tensor is set. */
+static kolo_status set_at_different_steps(kolo_session *s, int rank, uint64_t *hash) {
+    float words[WORDS], change = 0;
+    uint64_t unused = 0;
+    for (int i = 0; i < WORDS; i++) words[i] = (float)(i % 13) / 26;
+    KOLO_TRY(take_steps(s, 0, rank == 1 ? 6 : 1, &unused));
+    KOLO_TRY(kolo_session_set(s, "words", rank == 0 ? words : NULL, sizeof words));
+    if (rank == 1) {
+        KOLO_TRY(take_steps(s, 6, 7, &unused));
+        KOLO_TRY(measure_change(s, words, &change));
+        if (!(change < 1e-5F)) return KOLO_FAIL(KOLO_ERR_FORMAT, "a change by %g", (double)change);
+    }
+    KOLO_TRY(kolo_session_save(s, file));
+    if (rank == 0) {
+        KOLO_TRY(take_steps(s, 1, 2, &unused));
+        KOLO_TRY(measure_change(s, words, &change));
+        if (!(change > 1e-4F)) return KOLO_FAIL(KOLO_ERR_FORMAT, "a change by %g", (double)change);
+    }
+    *hash = 0;
+    return KOLO_OK;
+}
+
+static void workers_stay_where_they_are_in_the_schedule(void **state) {
+    uint64_t results[MOST_RANKS];
+    const job j = {.workers = 2,
+                   .opts = {.sync = KOLO_SYNC_PS,
+                            .servers = 1,
+                            .consistency = "asp",
+                            .schedule = KOLO_LR_STEP,
+                            .lr_step_every = 4,
+                            .lr_step_factor = 1e-6},
+                   .work = set_at_different_steps};
+    run_job(&j, results);
+}
+
 /* A step ends without the latest gradient: all workers make the same number of steps. */
 static kolo_status dropping(kolo_session *s, int rank, uint64_t *hash) {
     uint64_t unused = 0;
@@ -682,6 +758,8 @@ TEST_MAIN(test_session_servers) {
         cmocka_unit_test(a_file_restores_steps_and_schedule),
         cmocka_unit_test(codes_are_pushed),
         cmocka_unit_test(workers_are_at_different_steps),
+        cmocka_unit_test(optimizer_state_is_that_of_all_workers),
+        cmocka_unit_test(workers_stay_where_they_are_in_the_schedule),
         cmocka_unit_test(late_gradients_are_in_what_is_saved),
         cmocka_unit_test(a_refused_batch_ends_no_run),
         cmocka_unit_test(each_role_has_its_calls),
