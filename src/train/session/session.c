@@ -283,8 +283,10 @@ kolo_status kolo_session_end(kolo_session *s, kolo_status status) {
     if (status == KOLO_OK || (!s->groups && !s->served)) return status;
     char *error = kolo_strdup(kolo_last_error());
     kolo_session_fail(s, status);
-    kolo_served_destroy(s->served); /* now, so that other workers do not wait for this one */
-    s->served = NULL;
+    if (!s->in_callback) {              /* else kolo_fit has it, whose next step fails */
+        kolo_served_destroy(s->served); /* now, so that other workers do not wait for this one */
+        s->served = NULL;
+    }
     (void)kolo_error_set(status, "%s", error ? error : "out of memory");
     kolo_free(error);
     return status;

@@ -91,6 +91,7 @@ static kolo_status step(kolo_session *s, const kolo_batch *batch, double lr, kol
 
 kolo_status kolo_session_step_batch(kolo_session *s, const kolo_batch *batch, double lr,
                                     kolo_sums *sums) {
+    KOLO_TRY(kolo_session_check_works(s)); /* a callback may have ended it */
     KOLO_TRY(kolo_session_compile_step(s, batch->global_count));
     const kolo_status status = step(s, batch, lr, sums);
     kolo_session_count_rollbacks(s);

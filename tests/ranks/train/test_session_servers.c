@@ -14,6 +14,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 enum { STEPS = 5, MOST_RANKS = 5, WORDS = OWN_WORDS * OWN_WIDTH };
 static const char file[] = "servers.safetensors";
@@ -749,6 +750,52 @@ static void each_run_is_preempted_by_itself(void **state) {
     }
 }
 
+typedef struct killer {
+    kolo_session *session;
+    pid_t server;
+} killer;
+
+/* Of kolo_fit: the server dies while the callback predicts. */
+static bool kill_server(void *arg, const kolo_train_progress *progress) {
+    const killer *k = arg;
+    float logits[OWN_TOKENS * OWN_WORDS];
+    int32_t ids[OWN_TOKENS], next[OWN_TOKENS];
+    own_net_fill(0, 1, ids, next);
+    const kolo_batch one = {
+        .count = 1, .n_fields = 2, .fields = own_net_fields, .data = {ids, next}};
+    (void)kill(k->server, SIGKILL);
+    while (kolo_session_predict(k->session, &one, "logits", logits, sizeof logits, NULL) == KOLO_OK)
+        continue;
+    return false;
+}
+
+/* Ranks are processes. */
+static kolo_status losing_server(kolo_comm *comm, const void *arg, void *result) {
+    const kolo_session_opts opts = {
+        .batch = 3, .sync = KOLO_SYNC_PS, .servers = 1, .consistency = "asp"};
+    killer k = {.server = getpid()};
+    kolo_train_result r;
+    KOLO_TRY(kolo_broadcast(comm, &k.server, sizeof k.server, KOLO_DTYPE_U8, 1));
+    KOLO_TRY(kolo_session_create(comm, &opts, own_net_build, NULL, &k.session));
+    const kolo_fit_opts fit = {.epochs = 4, .eval_every = 1, .stop = kill_server, .arg = &k};
+    const kolo_status status =
+        kolo_session_is_server(k.session)
+            ? kolo_session_serve(k.session)
+            : expect(run_fit(k.session, &fit, &r), KOLO_ERR_ARG, "has ended with an error");
+    kolo_session_destroy(k.session);
+    return status;
+}
+
+static void a_callback_may_find_the_loss_of_a_server(void **state) {
+    rank_outcome outcomes[2];
+    const rank_job ranks = {
+        .n = 2, .transport = RANKS_SHM, .body = losing_server, .outcomes = outcomes};
+    (void)run_rank_job(&ranks);
+    if (outcomes[0].status != KOLO_OK) fail_msg("the worker: %s", outcomes[0].error);
+    assert_int_equal(outcomes[0].signal, 0);
+    assert_int_equal(outcomes[1].signal, SIGKILL);
+}
+
 TEST_MAIN(test_session_servers) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(bsp_equals_a_direct_allreduce),
@@ -768,6 +815,7 @@ TEST_MAIN(test_session_servers) {
         cmocka_unit_test(runs_train_at_servers),
         cmocka_unit_test(a_run_begins_at_one_step),
         cmocka_unit_test(each_run_is_preempted_by_itself),
+        cmocka_unit_test(a_callback_may_find_the_loss_of_a_server),
     };
     return cmocka_run_group_tests(tests, test_folder_enter, test_folder_leave);
 }
