@@ -162,12 +162,13 @@ static const kolo_request *find_waiting(const kolo_comm *comm, int whole_rank) {
 static void add_last(kolo_text *text, const kolo_comm *comm, int peer, const kolo_request *q) {
     kolo_peer_call call;
     uint64_t last;
+    const int rank = kolo_comm_whole_rank(comm, peer);
     if (!find_last(comm, peer, &last, &call)) return;
     if (q && last == q->seq) {
-        kolo_text_add(text, ", which it had started");
+        kolo_text_add(text, ", which rank %d had started", rank);
     } else {
-        kolo_text_add(text, "; its last collective was %.*s, sequence %llu", KOLO_TITLE_BYTES - 1,
-                      call.title, (unsigned long long)last);
+        kolo_text_add(text, "; the last collective of rank %d was %.*s, sequence %llu", rank,
+                      KOLO_TITLE_BYTES - 1, call.title, (unsigned long long)last);
     }
 }
 

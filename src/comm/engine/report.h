@@ -11,8 +11,8 @@ const kolo_request *kolo_comm_oldest(const kolo_comm *comm);
 void kolo_comm_describe(const kolo_comm *comm, kolo_text *text);
 /* Adds what the oldest request in flight is that needs the lost `peer`, here or in another group of
  * the family, and which collective the peer has announced last there, or that its message has not
- * begun: " while waiting in barrier, sequence 3; its last collective was ...". If no request needs
- * it, adds its last collective here. */
+ * begun: " while waiting in barrier, sequence 3; the last collective of rank 1 was ...". If no
+ * request needs it, adds its last collective here. */
 void kolo_comm_describe_loss(const kolo_comm *comm, int peer, kolo_text *text);
 /* Opens the signal that requests reports, if the options name one. IO. */
 kolo_status kolo_report_open(const kolo_comm_opts *opts, kolo_signals *signals);

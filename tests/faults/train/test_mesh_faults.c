@@ -122,7 +122,7 @@ static void check(const setting *s, rank_transport transport) {
         const rank_outcome *o = &outcomes[r];
         if (r == s->victim && o->signal == SIGALRM) continue;
         const bool operation = strstr(o->error, " while waiting in ") ||
-                               strstr(o->error, "; its last collective was ");
+                               strstr(o->error, "; the last collective of rank ");
         const bool named = strstr(o->error, name) && strstr(o->error, "is gone");
         if (o->status == KOLO_ERR_PEER && named && operation) continue;
         fail_msg("%s, work %d, rank %d is killed after %d us: rank %d of transport %d: status %d, "
