@@ -214,6 +214,20 @@ static void notify_batch(const kolo_job *j) {
     kolo_text_fini(&line);
 }
 
+/* Informs the user that the policy or codec asked for begins in no step of the run. */
+static void notify_warm_up(const kolo_job *j) {
+    const kolo_train_opts *o = &j->setup.opts;
+    const int64_t steps = kolo_exchange_warm_up(&j->setup.session, j->size);
+    kolo_text line = {0};
+    if (j->rank != 0 || !o->notice || steps == 0 || j->setup.total_steps > steps) return;
+    kolo_text_add(&line,
+                  "the run ends after step %" PRId64 ", within the warm-up of %" PRId64
+                  " steps: all of its steps are those of bsp without compression",
+                  j->setup.total_steps, steps);
+    if (!line.failed) o->notice(o->notice_arg, line.text, KOLO_NOTICE_INFO);
+    kolo_text_fini(&line);
+}
+
 static void notify_metric(const kolo_job *j) {
     const kolo_train_opts *o = &j->setup.opts;
     kolo_text line = {0};
@@ -267,6 +281,7 @@ kolo_status kolo_job_open(kolo_job *j) {
     notify_recipe(j);
     notify_precision(j);
     notify_batch(j);
+    notify_warm_up(j);
     notify_metric(j);
     return KOLO_OK;
 }

@@ -172,10 +172,17 @@ static void the_steps_of_a_warm_up_are_those_of_bsp(void **state) {
     kolo_train_opts opts = options(NULL);
     const kolo_train_result bsp = train_well(3, &opts);
     opts.consistency = "diloco:2,warmup=10";
+    opts.notice = train_note;
+    train_notices[0] = '\0';
     const kolo_train_result warm = train_well(3, &opts);
     assert_same_run("warm-up", &bsp, &warm);
+    const char *line = "the run ends after step 10, within the warm-up of 10 steps";
+    if (!strstr(train_notices, line)) fail_msg("%s", train_notices);
     opts.consistency = "diloco:2,warmup=8";
+    train_notices[0] = '\0';
     assert_true(train_well(3, &opts).parameter_hash != bsp.parameter_hash);
+    if (strstr(train_notices, "within the warm-up")) fail_msg("%s", train_notices);
+    opts.notice = NULL;
     const kolo_train_result plain = (opts.consistency = NULL, train_well(1, &opts));
     opts.consistency = "local:2,warmup=4";
     const kolo_train_result one = train_well(1, &opts);
