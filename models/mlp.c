@@ -64,7 +64,7 @@ const kolo_model kolo_model_mlp = {
     .recipe_source = "Kingma, Ba, 2015, section 6.2",
     .summary = "multi-layer perceptron",
     .options_help = "hidden=128 (units of each hidden layer), layers=2 (hidden layers), "
-                    "value=0 (1: predicts a number, not a class)",
+                    "value=0 (1: regression, predicts a number instead of a class)",
     .sample = {3, {1, 28, 28}},
     .classes = 10,
     .build = build,

@@ -126,8 +126,8 @@ static kolo_status check_opts(const kolo_parameters_opts *o, size_t count, int r
             "staleness of 0, without drop, adapts, replicas, record and replay");
     }
     if (o->sums && (o->shared || o->buckets > 1)) {
-        return KOLO_FAIL(KOLO_ERR_ARG, "barriers have sums where each owner has one part: without "
-                                       "`shared` and `buckets`");
+        return KOLO_FAIL(KOLO_ERR_ARG, "`sums` cannot be combined with `shared` or `buckets`: each "
+                                       "owner must have one part");
     }
     if (owns && !o->update) return KOLO_FAIL(KOLO_ERR_ARG, "parameters without an update");
     if (o->servers < 0 || o->servers >= ranks) {

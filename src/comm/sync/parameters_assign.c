@@ -6,8 +6,8 @@ static kolo_status check(const kolo_parameters *p) {
     const kolo_parameters_opts *o = &p->opts;
     KOLO_TRY(kolo_parameters_check_worker(p));
     if (o->replicas > 0 || o->record || o->replay) {
-        return KOLO_FAIL(KOLO_ERR_ARG, "new values or settings of owners with replicas, a record "
-                                       "or a replay: these have pushes alone");
+        return KOLO_FAIL(KOLO_ERR_ARG, "new values or settings of the owners cannot be combined "
+                                       "with replicas, a record or a replay");
     }
     if (!p->pushing && !p->finished) return KOLO_OK;
     return KOLO_FAIL(KOLO_ERR_ARG, p->finished ? "new values or settings after the end"

@@ -36,7 +36,7 @@ kolo_status kolo_parameters_barrier_sum(kolo_parameters *p, const float *numbers
                                                    : "a barrier after a push: pull first");
     }
     if (numbers && !p->opts.sums) {
-        return KOLO_FAIL(KOLO_ERR_ARG, "a barrier with a sum, of parameters without `sums`");
+        return KOLO_FAIL(KOLO_ERR_ARG, "a barrier with a sum: set `sums` of kolo_parameters_opts");
     }
     uint64_t *seen = kolo_zalloc(all * sizeof *seen);
     if (!seen) return KOLO_NOMEM(all * sizeof *seen);

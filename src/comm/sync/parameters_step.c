@@ -145,7 +145,7 @@ kolo_status kolo_parameters_read_state(kolo_parameters *p, float *state) {
 
 kolo_status kolo_parameters_read_sum(kolo_parameters *p, float *sum) {
     if (p->opts.sums) return read_all(p, KOLO_OWNER_SUM, sum);
-    return KOLO_FAIL(KOLO_ERR_ARG, "a read of a sum, of parameters without `sums`");
+    return KOLO_FAIL(KOLO_ERR_ARG, "a read of a sum: set `sums` of kolo_parameters_opts");
 }
 
 void kolo_parameters_count_reads(const kolo_parameters *p, uint64_t *counts) {

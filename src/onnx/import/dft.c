@@ -38,7 +38,9 @@ static kolo_status read_length(onnx_call *c, int64_t size, dft *d) {
     d->real = d->inverse && onesided;
     if (d->real) length = 2 * (length - 1);
     KOLO_TRY(onnx_number(c, 1, length, &length));
-    if (!(length >= 1 && length <= HOST_MOST)) return ONNX_FAIL(c, "a length of %g", length);
+    if (!(length >= 1 && length <= HOST_MOST)) {
+        return ONNX_FAIL(c, "a length of %g: must be 1 to %d", length, (int)HOST_MOST);
+    }
     d->length = (int64_t)length;
     d->rows = onesided && !d->inverse ? d->length / 2 + 1 : d->length;
     const int64_t most = d->real ? d->length / 2 + 1 : d->length;

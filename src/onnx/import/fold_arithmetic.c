@@ -243,7 +243,9 @@ kolo_status onnx_fold_window(onnx_call *c) {
         ONNX__TENSOR_PROTO__DATA_TYPE__FLOAT) {
         return ONNX_FAIL(c, "attribute output_datatype: f32 is supported");
     }
-    if (!(size >= 1 && size <= HOST_MOST)) return ONNX_FAIL(c, "a window of %g elements", size);
+    if (!(size >= 1 && size <= HOST_MOST)) {
+        return ONNX_FAIL(c, "a window of %g elements: must be 1 to %d", size, (int)HOST_MOST);
+    }
     const kolo_shape shape = kolo_shape_1((int64_t)size);
     const double *a = windows[row].a, period = onnx_int(c, "periodic", 1) ? size : size - 1;
     KOLO_TRY(onnx_new_constant(c, &shape, false, &y, &f, &unused));

@@ -50,8 +50,8 @@ static kolo_status turn(onnx_call *c, kolo_value x, kolo_value cosine, kolo_valu
     kolo_graph *g = c->g;
     const int64_t stated = onnx_int(c, "rotary_embedding_dim", 0);
     if (turned > s.dim[3] || turned != (stated > 0 ? stated : s.dim[3])) {
-        return ONNX_FAIL(c, "cosines of %" PRId64 " numbers for %" PRId64, turned,
-                         stated > 0 ? stated : s.dim[3]);
+        return ONNX_FAIL(c, "cosines and sines of %" PRId64 " elements for heads of %" PRId64,
+                         turned, stated > 0 ? stated : s.dim[3]);
     }
     const kolo_shape one = kolo_shape_4(s.dim[0], s.dim[1], s.dim[2], half);
     const kolo_shape pairs = {5, {s.dim[0], s.dim[1], s.dim[2], half, 2}};

@@ -116,7 +116,9 @@ kolo_status onnx_map_one_hot(onnx_call *c) {
     double depth;
     int axis, order[KOLO_MAX_RANK];
     KOLO_TRY(onnx_number(c, 1, 0, &depth));
-    if (!(depth >= 1 && depth <= HOST_MOST)) return ONNX_FAIL(c, "a depth of %g", depth);
+    if (!(depth >= 1 && depth <= HOST_MOST)) {
+        return ONNX_FAIL(c, "a depth of %g: must be 1 to %d", depth, (int)HOST_MOST);
+    }
     KOLO_TRY(one_hot(c, (int64_t)depth, &one));
     KOLO_TRY(onnx_value(c, 2, &values)); /* off, on */
     const int rank = kolo_value_shape(c->g, one).rank;
@@ -143,7 +145,9 @@ kolo_status onnx_map_compress(onnx_call *c) {
         s = kolo_shape_1(kolo_shape_count(&s));
         x = onnx_as(c, x, s);
     }
-    if (kept->count > s.dim[axis]) return ONNX_FAIL(c, "the condition does not fit");
+    if (kept->count > s.dim[axis]) {
+        return ONNX_FAIL(c, "the condition has more elements than dimension %d", axis);
+    }
     KOLO_TRY(onnx_indices(c, kept->count, &index));
     KOLO_ASSERT(index);
     for (int64_t k = 0; k < kept->count; k++) {

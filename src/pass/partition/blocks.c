@@ -48,8 +48,8 @@ static kolo_status widen(const merger *m, int32_t v) {
     const int blocks = cut->blocks > 0 ? cut->blocks : 1;
     if (info->kind != KOLO_VALUE_PARAM) {
         return KOLO_FAIL(KOLO_ERR_UNSUPPORTED,
-                         "%s is divided with a layer, and is no parameter: blocks of tensor "
-                         "parallelism have parameters alone: leave the layer whole (--placement)",
+                         "%s is divided with its layer and is no parameter, which --tp-blocks does "
+                         "not support: leave the layer whole (--placement), or omit --tp-blocks",
                          info->name);
     }
     const int64_t length = info->whole.shape.dim[cut->dim];
@@ -158,8 +158,8 @@ static kolo_status move(merger *m, kolo_replacer *r, const kolo_node *n) {
     } else {
         char was[KOLO_PLACEMENT_TEXT], is[KOLO_PLACEMENT_TEXT];
         return KOLO_FAIL(KOLO_ERR_UNSUPPORTED,
-                         "the rules redistribute [%s] to [%s], which blocks of tensor parallelism "
-                         "do not: give other rules with --placement, or omit --tp-blocks",
+                         "the rules redistribute [%s] to [%s], which --tp-blocks does not support: "
+                         "give other rules with --placement, or omit --tp-blocks",
                          kolo_placements_text(&m->mesh, &n->move->from, was),
                          kolo_placements_text(&m->mesh, &n->move->to, is));
     }
@@ -170,7 +170,7 @@ static kolo_status move(merger *m, kolo_replacer *r, const kolo_node *n) {
 
 static kolo_status refuse(const kolo_node *n, const char *what) {
     return KOLO_FAIL(KOLO_ERR_UNSUPPORTED,
-                     "%s: %s, which blocks of tensor parallelism do not: leave the layer whole "
+                     "%s: %s, which --tp-blocks does not support: leave the layer whole "
                      "(--placement), or omit --tp-blocks",
                      n->op->name, what);
 }
@@ -191,7 +191,7 @@ static kolo_status find_inputs(const merger *m, const kolo_node *n, int k, const
         own[*n_in] = m->block[v.id][k];
         if (kolo_value_ok(own[*n_in])) continue;
         const bool optional = *n_in == n->n_in - 1 && *n_in >= n->op->min_in;
-        return optional ? KOLO_OK : refuse(n, "one rank adds what all have");
+        return optional ? KOLO_OK : refuse(n, "one rank adds an input that all have");
     }
     return KOLO_OK;
 }

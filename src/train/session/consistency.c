@@ -147,8 +147,9 @@ static kolo_status parse_value(const char *text, const char **at, kolo_consisten
         if (keys[i].count) *keys[i].count = (int64_t)number;
         return KOLO_OK;
     }
-    return KOLO_FAIL(KOLO_ERR_ARG, "consistency \"%s\": \"%s\" is none of %s", text, key,
-                     list_keys(c->kind));
+    return KOLO_FAIL(KOLO_ERR_ARG,
+                     "consistency \"%s\": \"%s\": %s has no such parameter or value; it has %s",
+                     text, key, policies[c->kind].name, list_keys(c->kind));
 }
 
 static kolo_status parse_steps(const char *text, const char **at, int64_t least, int64_t most,

@@ -54,7 +54,10 @@ static kolo_status check_labels(const kolo_session_config *opts, int64_t batch,
             KOLO_ERR_ARG, "model %s: the input \"y\" is %s %s; labels are %s, %s for this batch%s",
             name_of(opts), kolo_dtype_name(y->dtype), kolo_shape_text(&y->shape, model),
             kolo_dtype_name(dtype), kolo_shape_text(&want, data),
-            opts->numeric ? ": they need a model of numbers, such as mlp:value=1" : "");
+            opts->numeric ? ": they need a regression model, such as mlp:value=1"
+            : y->dtype == KOLO_DTYPE_F32
+                ? ": the model needs numbers, as of a table with type=value"
+                : "");
     }
     for (int i = 0; i < each.rank; i++) each.dim[i] = y->shape.dim[i + 1];
     return KOLO_FAIL(

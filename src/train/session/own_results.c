@@ -57,6 +57,7 @@ static kolo_status fail_output(const kolo_session *s, const char *output) {
     for (int i = 0; i < s->n_needs; i++) {
         kolo_text_add(&names, "%s%s", i ? ", " : "", s->needs[i].output);
     }
+    if (s->n_needs > 0) kolo_text_add(&names, ": give one of these (--output)");
     kolo_status status = KOLO_FAIL(
         KOLO_ERR_ARG, "the graph has no output \"%s\" in evaluation; it has %s",
         output ? output : "(null)", s->n_needs > 0 && !names.failed ? names.text : "none");

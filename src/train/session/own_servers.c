@@ -35,7 +35,8 @@ kolo_status kolo_own_servers_check(const kolo_session_opts *o, const kolo_sessio
             : NULL;
     if (o->servers > 0 && o->evaluate_only) {
         return KOLO_FAIL(KOLO_ERR_ARG,
-                         "%d servers of a session that evaluates only: nothing is updated there",
+                         "%d servers of a session that evaluates only, which updates nothing: give "
+                         "0",
                          o->servers);
     }
     if (!config->served) return KOLO_OK;
@@ -87,8 +88,8 @@ kolo_status kolo_session_serve(kolo_session *s) {
     if (!s) return KOLO_FAIL(KOLO_ERR_ARG, "no session: create one");
     if (!s->is_server) {
         return KOLO_FAIL(KOLO_ERR_ARG,
-                         "rank %d is a worker, and only servers serve: ask "
-                         "kolo_session_is_server",
+                         "rank %d is a worker: only servers call kolo_session_serve "
+                         "(kolo_session_is_server)",
                          s->comm ? rank_of(s) : 0);
     }
     while (!kolo_served_ended(s->served, WAIT_MS)) {

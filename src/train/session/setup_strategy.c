@@ -46,29 +46,34 @@ static bool only_tp_divides(const kolo_mesh *mesh) {
 
 /* What stages and tensor parallelism do not go with. */
 static kolo_status check_model_axes(const kolo_train_opts *o, const kolo_mesh *mesh) {
+    const bool unblocked =
+        o->reproducible > 0 && o->tp_blocks == 0 && kolo_mesh_divides_layers(mesh);
     const struct {
         bool given;
         const char *option, *why; /* why: may be NULL */
+        const char *advice;       /* NULL: to omit one of the two */
     } others[] = {
-        {o->zero > 1, "--zero above 1", NULL},
-        {o->reproducible > 0 && o->tp_blocks == 0 && kolo_mesh_divides_layers(mesh),
-         only_tp_divides(mesh) ? "--reproducible without --tp-blocks" : "--reproducible", NULL},
+        {o->zero > 1, "--zero above 1", NULL, NULL},
+        {unblocked && only_tp_divides(mesh), "--reproducible without --tp-blocks", NULL,
+         "omit one of the two, or give kolo train --tp-blocks 2, 4 or 8"},
+        {unblocked, "--reproducible", NULL, NULL},
         {o->reproducible > 0 && o->precision != KOLO_PRECISION_F32,
          "--reproducible with --precision bf16",
-         "values cross cuts in f32, which the next stage reads by other kernels"},
+         "values cross cuts in f32, which the next stage reads by other kernels", NULL},
         {o->audit > 0, "--audit",
-         "the gradients of a shard are then on several workers, and it compares those of one"},
-        {o->sparse_embedding && kolo_mesh_stages(mesh) > 1, "--sparse-embedding", NULL},
-        {o->consistency && strcmp(o->consistency, "bsp") != 0, "--consistency", NULL},
-        {o->compress && strcmp(o->compress, "none") != 0, "--compress", NULL},
+         "the gradients of a shard are then on several workers, and it compares those of one",
+         NULL},
+        {o->sparse_embedding && kolo_mesh_stages(mesh) > 1, "--sparse-embedding", NULL, NULL},
+        {o->consistency && strcmp(o->consistency, "bsp") != 0, "--consistency", NULL, NULL},
+        {o->compress && strcmp(o->compress, "none") != 0, "--compress", NULL, NULL},
     };
     char text[KOLO_MESH_TEXT];
     for (size_t i = 0; i < KOLO_COUNT(others); i++) {
         if (!others[i].given) continue;
-        return KOLO_FAIL(KOLO_ERR_UNSUPPORTED,
-                         "%s cannot be combined with the mesh %s%s%s: omit one of the two",
+        return KOLO_FAIL(KOLO_ERR_UNSUPPORTED, "%s cannot be combined with the mesh %s%s%s: %s",
                          others[i].option, kolo_mesh_text(mesh, text), others[i].why ? ", as " : "",
-                         others[i].why ? others[i].why : "");
+                         others[i].why ? others[i].why : "",
+                         others[i].advice ? others[i].advice : "omit one of the two");
     }
     if (o->zero == 0 || mesh->axes[kolo_mesh_find(mesh, "dp")].size > 1) return KOLO_OK;
     return KOLO_FAIL(
@@ -120,8 +125,7 @@ static kolo_status check_blocks(const kolo_train_opts *o, const kolo_mesh *mesh)
     char value[24];
     if (blocks == 0) return KOLO_OK;
     if (blocks != 2 && blocks != 4 && blocks != 8) {
-        return KOLO_FAIL(KOLO_ERR_ARG, "%" PRId64 " blocks of tensor parallelism: give 2, 4 or 8",
-                         blocks);
+        return KOLO_FAIL(KOLO_ERR_ARG, "--tp-blocks %" PRId64 ": give 2, 4 or 8", blocks);
     }
     if (o->reproducible == 0) {
         return KOLO_FAIL(KOLO_ERR_ARG,
@@ -132,8 +136,8 @@ static kolo_status check_blocks(const kolo_train_opts *o, const kolo_mesh *mesh)
     KOLO_TRY(check_conflicts("--tp-blocks ", value, refused, KOLO_COUNT(refused)));
     if (blocks % ranks == 0) return KOLO_OK;
     return KOLO_FAIL(KOLO_ERR_ARG,
-                     "%" PRId64 " blocks cannot be divided over the %d workers along tp: give "
-                     "--tp-blocks 2, 4 or 8, a multiple of them",
+                     "--tp-blocks %" PRId64 " is not a multiple of the %d workers along tp: choose "
+                     "another --tp-blocks, 2, 4 or 8, or another mesh",
                      blocks, ranks);
 }
 

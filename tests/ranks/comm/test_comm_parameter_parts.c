@@ -542,7 +542,7 @@ static kolo_status unsummed_body(kolo_comm *comm, const void *arg, void *result)
     const bool refused =
         kolo_parameters_barrier_sum(p, numbers, NULL, NULL, NULL) == KOLO_ERR_ARG &&
         kolo_parameters_read_sum(p, numbers) == KOLO_ERR_ARG &&
-        strstr(kolo_last_error(), "without `sums`");
+        strstr(kolo_last_error(), "set `sums`");
     kolo_parameters_destroy(p);
     return refused ? KOLO_OK : KOLO_FAIL(KOLO_ERR_FORMAT, "a sum without memory for it");
 }

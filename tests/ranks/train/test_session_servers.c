@@ -513,8 +513,8 @@ static kolo_status roles(kolo_comm *comm, const void *arg, void *result) {
     KOLO_TRY(kolo_session_create(comm, &opts, own_net_build, NULL, &s));
     own_net_fill(0, 1, samples.ids, samples.next);
     if (!kolo_session_is_server(s)) {
-        kolo_status status =
-            expect(kolo_session_serve(s), KOLO_ERR_ARG, "is a worker, and only servers serve");
+        kolo_status status = expect(kolo_session_serve(s), KOLO_ERR_ARG,
+                                    "is a worker: only servers call kolo_session_serve");
         kolo_session_destroy(s);
         return status;
     }

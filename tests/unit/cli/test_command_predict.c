@@ -225,9 +225,18 @@ static void numbers_are_predicted(void **state) {
     json_t *eval = test_json("eval.json"); /* the variance of the targets is 1.5 */
     assert_true(test_json_number(eval, "test_loss") < 0.02);
     json_decref(eval);
+    test_run_fails("predict --checkpoint sums/checkpoint-final.safetensors --data "
+                   "csv:sums.csv,type=value",
+                   2,
+                   "kolo: the graph has no output \"logits\" in evaluation; it has value, loss: "
+                   "give one of these (--output)\n");
+    ASSERT_OK(kolo_file_write("classes.csv", "0,0\n1,1\n0,0\n1,1\n", 16));
+    test_run_fails("train --model mlp:value=1 --data csv:classes.csv,split=0.5", 2,
+                   "kolo: model mlp: the input \"y\" is f32 [1]; labels are i32, [1] for this "
+                   "batch: the model needs numbers, as of a table with type=value\n");
     test_run_fails("train --model mlp --data csv:sums.csv,type=value", 2,
                    "kolo: model mlp: the input \"y\" is i32 [1]; labels are f32, [1] for this "
-                   "batch: they need a model of numbers, such as mlp:value=1\n");
+                   "batch: they need a regression model, such as mlp:value=1\n");
 }
 
 static void files_that_are_read_are_not_replaced(void **state) {

@@ -94,7 +94,7 @@
     {.name = "share", .type = KOLO_OPTION_FLAG, .preset = "true",
      .commands = CMD_TRAIN | CMD_BENCH_TRAIN | CMD_DUMP,
      .help = "every worker has its own copy of parameters and optimizer state; else the workers of "
-             "a host share one, where that changes no bit (--share, to override a config file)"},
+             "a host share one, where that changes no bit and the model is not small (--share, to override a config file)"},
     {.name = "cross-step", .type = KOLO_OPTION_FLAG, .preset = "true",
      .commands = CMD_TRAIN | CMD_BENCH_TRAIN | CMD_DUMP,
      .help = "every step waits for all sums and makes all updates; else those of later layers run in the next step, "
