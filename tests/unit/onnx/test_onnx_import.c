@@ -723,7 +723,7 @@ static void what_cannot_be_read_is_named(void **state) {
         {huge_reshape, {"node \"first\" (Reshape)", "cannot have the shape"}},
         {huge_block, {"(Col2Im)", "the sizes of dimension 0"}},
         {float_positions, {"(RotaryEmbedding)", "input 3 must hold integers"}},
-        {few_cosines, {"(RotaryEmbedding)", "cosines of 2 numbers for 4"}},
+        {few_cosines, {"(RotaryEmbedding)", "cosines and sines of 2 elements for heads of 4"}},
         {other_reduction, {"(NegativeLogLikelihoodLoss)", "attribute reduction"}},
         {divided_places, {"(Div)", "input 0 (\"h\") holds integers"}},
         {cast_to_integers, {"(CastLike)", "cannot become ONNX type 7"}},
