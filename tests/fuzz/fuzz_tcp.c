@@ -70,7 +70,7 @@ static void start_one(game *g) {
     void *payload;
     kolo_announcement call = {.request = fuzz_next(&g->in), .count = fuzz_next(&g->in)};
     if (!g->t->ops->start(g->t, g->started, &payload)) return;
-    uint64_t peer_counts[4] = {1, 2, 2, 1};
+    static const uint64_t peer_counts[4] = {1, 2, 2, 1}; /* borrowed: they may be sent later */
     bool counted = fuzz_next(&g->in) % 2;
     g->t->ops->signal(g->t, g->started++, 0, &call, counted ? peer_counts : NULL, "fuzz");
 }
