@@ -81,8 +81,8 @@ typedef struct kolo_transport_ops {
     /* Publishes the announcement with phase 0, and then each later phase. `peer_counts` has one
      * entry per rank, delivered to that rank with the announcement (in memory: in groups of up to
      * KOLO_EAGER_BYTES / 8 ranks); it excludes a payload. NULL: none. One entry per rank more, of
-     * what is expected from it, is delivered by transports that connect on demand. `title`
-     * has KOLO_TITLE_BYTES. */
+     * what is expected from it, is delivered by transports that connect on demand, which borrow the
+     * counts until the collective is finished. `title` has KOLO_TITLE_BYTES. */
     void (*signal)(kolo_transport *t, uint64_t seq, uint32_t phase, const kolo_announcement *call,
                    const uint64_t *peer_counts, const char *title);
     /* Gets the announcement of `peer` for `seq`; false if it has not arrived. */
