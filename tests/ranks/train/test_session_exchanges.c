@@ -167,6 +167,23 @@ static void rounds_begin_with_the_parameters_of_the_warm_up(void **state) {
     assert_memory_not_equal(a[0][0], a[1][0], sizeof a[0][0]); /* in the middle of a round */
 }
 
+/* Runs a body without and with what its argument, a bool, stands for. */
+static void assert_no_bit_depends_on_it(rank_body body) {
+    uint64_t hash[2][RANKS];
+    for (int i = 0; i < 2; i++) {
+        const bool reads = i;
+        rank_job job = {.n = RANKS,
+                        .transport = RANKS_THREAD,
+                        .body = body,
+                        .arg = &reads,
+                        .arg_bytes = sizeof reads,
+                        .results = hash[i],
+                        .result_bytes = sizeof hash[i][0]};
+        ASSERT_OK(run_rank_job(&job));
+    }
+    assert_memory_equal(hash[0], hash[1], sizeof hash[0]);
+}
+
 /* A session in its warm-up reads the file of another graph that is behind its own. */
 static kolo_status refused_file(kolo_comm *comm, const void *arg, void *result) {
     static const policy p = {.consistency = "diloco:2,warmup=2"};
@@ -193,20 +210,8 @@ done:
 }
 
 static void a_refused_file_leaves_the_warm_up_as_it_was(void **state) {
-    uint64_t hash[2][RANKS];
     (void)sum_fill(NULL);
-    for (int i = 0; i < 2; i++) {
-        const bool reads = i;
-        rank_job job = {.n = RANKS,
-                        .transport = RANKS_THREAD,
-                        .body = refused_file,
-                        .arg = &reads,
-                        .arg_bytes = sizeof reads,
-                        .results = hash[i],
-                        .result_bytes = sizeof hash[i][0]};
-        ASSERT_OK(run_rank_job(&job));
-    }
-    assert_memory_equal(hash[0], hash[1], sizeof hash[0]);
+    assert_no_bit_depends_on_it(refused_file);
 }
 
 /* Saving makes no difference to what follows. */
@@ -228,19 +233,7 @@ done:
 }
 
 static void reading_the_mean_changes_no_bit(void **state) {
-    uint64_t hash[2][RANKS];
-    for (int i = 0; i < 2; i++) {
-        const bool reads = i;
-        rank_job job = {.n = RANKS,
-                        .transport = RANKS_THREAD,
-                        .body = reads_between,
-                        .arg = &reads,
-                        .arg_bytes = sizeof reads,
-                        .results = hash[i],
-                        .result_bytes = sizeof hash[i][0]};
-        ASSERT_OK(run_rank_job(&job));
-    }
-    assert_memory_equal(hash[0], hash[1], sizeof hash[0]);
+    assert_no_bit_depends_on_it(reads_between);
 }
 
 /* ---- values of the program before the first step ---- */
