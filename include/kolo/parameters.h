@@ -268,14 +268,15 @@ KOLO_API void kolo_parameters_count_reads(const kolo_parameters *parameters, uin
  * their arrival: adds them to counts[KOLO_STALENESS_BINS]. The largest over the owners. */
 KOLO_API void kolo_parameters_count_delays(const kolo_parameters *parameters, uint64_t *counts);
 /* Waits until all workers have called this, or have left: a barrier that survives lost workers. No
- * step waits for a worker that is here. With `drop` the owners then apply what they have kept of
- * late gradients. Fills lost[workers + joins], the same on all workers: 0, or of a worker whose
- * process has ended 1 more than the pushes that the first owner has taken of it. Fills `asked`, the
- * same on all workers: whether any rank has asked all to stop (kolo_parameters_stop). `any`:
- * whether this worker has something to report, for example that the run is complete; filled with
- * whether any worker has that leaves the barrier, the same on all of them. NULL: not needed; of
- * `any`: nothing to report. A worker. Blocks. ARG: the latest push was not followed by a pull, or
- * this worker has finished; PEER; TIMEOUT. */
+ * step waits for a worker that is here, and the bound of ssp counts clocks from its end, unless
+ * with `leases`. With `drop` the owners then apply what they have kept of late gradients. Fills
+ * lost[workers + joins], the same on all workers: 0, or of a worker whose process has ended 1 more
+ * than the pushes that the first owner has taken of it. Fills `asked`, the same on all workers:
+ * whether any rank has asked all to stop (kolo_parameters_stop). `any`: whether this worker has
+ * something to report, for example that the run is complete; filled with whether any worker has
+ * that leaves the barrier, the same on all of them. NULL: not needed; of `any`: nothing to report.
+ * A worker. Blocks. ARG: the latest push was not followed by a pull, or this worker has finished;
+ * PEER; TIMEOUT. */
 KOLO_API kolo_status kolo_parameters_barrier(kolo_parameters *parameters, uint64_t *lost,
                                              bool *asked, bool *any);
 /* With `sums`: the same, and the owners add up what the workers give, `numbers` [gradient] each, in

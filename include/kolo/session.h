@@ -73,13 +73,13 @@
  * all, which go on. With the other policies a step is of this worker alone, as are its metrics:
  * those of the steps of all workers that it has not reported yet, without values if there are none.
  * A batch that is refused is an error of this worker alone, and workers may make different numbers
- * of steps, except before kolo_fit; with "ssp:S" collective calls need workers that are at most S
- * steps apart (TIMEOUT). kolo_session_get, _predict and _evaluate read what the owners have now,
- * and need no other worker, except for optimizer state; kolo_session_save, _evaluate_dataset, _set
- * and the others that are collective let all workers meet first, so that all have the same
- * parameters. Any other error in a step ends the session: further calls fail, and the steps of the
- * others do (PEER). So does the loss of a worker or a server. UNSUPPORTED: f64, keep_gradients, and
- * of the policies rounds, leases and groups.
+ * of steps, except before kolo_fit; the bound of "ssp:S" counts them from the latest collective
+ * call, and no step waits for a worker that is in one. kolo_session_get, _predict and _evaluate
+ * read what the owners have now, and need no other worker, except for optimizer state;
+ * kolo_session_save, _evaluate_dataset, _set and the others that are collective let all workers
+ * meet first, so that all have the same parameters. Any other error in a step ends the session:
+ * further calls fail, and the steps of the others do (PEER). So does the loss of a worker or a
+ * server. UNSUPPORTED: f64, keep_gradients, and of the policies rounds, leases and groups.
  *
  * Sizes. A plan is compiled for each batch size, when it first occurs; a program should use few.
  *

@@ -141,6 +141,9 @@ static uint64_t barrier_flags(const owner *o) {
 
 void kolo_owner_end_barrier(owner *o) {
     const size_t bytes = (size_t)o->n_workers * sizeof *o->lost;
+    /* A bound counts from here, wherever the workers were. Leases give them equal clocks. */
+    const bool bounded = o->staleness > 0 && !o->opts->leases;
+    const bool restarts = o->opts->adapts || bounded;
     for (int w = 0; w < o->n_workers; w++) {
         if (kolo_owner_is_active(&o->workers[w])) return;
     }
@@ -153,7 +156,7 @@ void kolo_owner_end_barrier(owner *o) {
         o->workers[w].barriers += call != NULL;
         o->workers[w].read_ns = 0; /* evaluations and checkpoints are no part of a step */
         o->workers[w].after_barrier = true;
-        if (o->opts->adapts) o->workers[w].from = o->pushes[w];
+        if (restarts) o->workers[w].from = o->pushes[w];
         if (call) o->reply(call, KOLO_OK, o->reported_flags, o->reported, bytes);
     }
 }

@@ -12,8 +12,8 @@ uint64_t kolo_owner_slowest(const owner *o) {
     uint64_t least = UINT64_MAX;
     for (int w = 0; w < o->n_workers; w++) {
         const worker *x = &o->workers[w];
-        const bool waits = x->gone || x->idle || (o->opts->adapts && x->barrier);
-        if (!waits && o->pushes[w] - x->from < least) least = o->pushes[w] - x->from;
+        const bool counts = kolo_owner_is_active(x) && !x->idle;
+        if (counts && o->pushes[w] - x->from < least) least = o->pushes[w] - x->from;
     }
     return least;
 }

@@ -170,8 +170,8 @@ kolo_status kolo_session_evaluate_dataset(kolo_session *s, const kolo_dataset *d
                                     : "place");
     }
     KOLO_TRY(kolo_session_check_together(s));
+    KOLO_TRY(kolo_session_consolidate(s)); /* in a callback of kolo_fit; workers at servers meet */
     KOLO_TRY(kolo_agree(kolo_session_comm(s), kolo_session_check_dataset(s, dataset)));
-    KOLO_TRY(kolo_session_consolidate(s)); /* in a callback of kolo_fit */
     KOLO_TRY(kolo_session_evaluate_all(s, kolo_session_comm(s), dataset, kolo_session_batch(s),
                                        &evaluation));
     *metrics = evaluation.metrics;

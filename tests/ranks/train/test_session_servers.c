@@ -346,8 +346,9 @@ static void workers_are_at_different_steps(void **state) {
         int servers;
         const char *consistency;
     } cases[] = {
-        {KOLO_SYNC_PS, 1, "asp"},   {KOLO_SYNC_PS, 2, "asp,dc=0.04"}, {KOLO_SYNC_MESH, 0, "asp"},
-        {KOLO_SYNC_PS, 1, "ssp:8"}, {KOLO_SYNC_PS, 1, "auto"},
+        {KOLO_SYNC_PS, 1, "asp"},     {KOLO_SYNC_PS, 2, "asp,dc=0.04"}, {KOLO_SYNC_MESH, 0, "asp"},
+        {KOLO_SYNC_PS, 1, "ssp:8"},   {KOLO_SYNC_PS, 1, "auto"},        {KOLO_SYNC_PS, 1, "ssp:1"},
+        {KOLO_SYNC_MESH, 0, "ssp:2"},
     };
     for (size_t i = 0; i < KOLO_COUNT(cases); i++) {
         uint64_t results[MOST_RANKS];
