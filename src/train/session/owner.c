@@ -17,7 +17,7 @@
 typedef struct reader {
     uint64_t updates; /* that had been made */
     float *values;    /* of parameters; NULL: not needed */
-    uint64_t clock;   /* after its latest push that is in an update */
+    uint64_t clock;   /* after its latest push that was taken */
     int64_t first;    /* its steps at clock 0, which are below 0 if they were set to fewer */
 } reader;
 
@@ -250,8 +250,14 @@ static void load(void *arg, const float *initial) {
     leave(arg);
 }
 
+/* Workers may be at different clocks, also where sums are made: each push is counted for itself. */
 static void observe(void *arg, const kolo_parameters_event *event) {
-    if (event->read) take_values(enter(arg), event->worker);
+    kolo_owner *o = enter(arg);
+    if (event->read) {
+        take_values(o, event->worker);
+    } else {
+        o->readers[event->worker].clock = event->clock + 1;
+    }
 }
 
 /* Delay compensation: the gradient at the parameters now, w, from that at the ones that were read,
@@ -271,10 +277,22 @@ static void compensate(const kolo_owner *o, int worker) {
     }
 }
 
+/* The worker that an update has its clock of: in a sum one whose push is not counted yet, unless it
+ * came late. */
+static int worker_of(const kolo_owner *o, const kolo_parameters_update *u) {
+    int late = 0;
+    if (u->worker >= 0) return u->worker;
+    for (int w = 0; w < readers_of(o); w++) {
+        if (o->readers[w].clock == u->clock) return w;
+        if (o->readers[w].clock == u->clock + 1) late = w;
+    }
+    return late;
+}
+
 /* The step that a push is of. */
 static int64_t step_of(const kolo_owner *o, const kolo_parameters_update *u, int64_t pushes) {
     if (o->opts.lease) return o->opts.steps + pushes / o->opts.workers;
-    return o->readers[u->worker >= 0 ? u->worker : 0].first + (int64_t)u->clock;
+    return o->readers[worker_of(o, u)].first + (int64_t)u->clock;
 }
 
 /* The learning rate of a push; `pushes`: before it. Zhang et al., "Staleness-aware async-SGD for
@@ -399,16 +417,8 @@ static bool has_samples(const kolo_parameters_update *u) {
     return kolo_summed_get(u->gradient + KOLO_SUMMED_SAMPLES) > 0;
 }
 
-/* The clocks of the workers whose pushes are in an update. */
-static void count_clocks(const kolo_owner *o, const kolo_parameters_update *u) {
-    for (int w = 0; w < readers_of(o); w++) {
-        if (u->worker < 0 || u->worker == w) o->readers[w].clock = u->clock + 1;
-    }
-}
-
 static void update(void *arg, const kolo_parameters_update *u) {
     kolo_owner *o = enter(arg);
-    count_clocks(o, u);
     if (!has_samples(u)) {
         o->pushes++;
     } else {

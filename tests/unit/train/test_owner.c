@@ -288,9 +288,74 @@ static void counts_of_pushes_are_checked(void **state) {
     kolo_division_fini(&d);
 }
 
+/* Workers 0 and 1 are at different clocks when they are set to a step, twice, as by a file that is
+ * loaded. Before each time an update is by one sum of both. */
+static void steps_are_set_at_different_clocks(void **state) {
+    const kolo_plan_opts plan = {0};
+    const kolo_owner_opts opts = {.owners = 1,
+                                  .weighted = true,
+                                  .adapts = true,
+                                  .workers = 2,
+                                  .schedule = {.lr = 100, .warmup = 100, .total = 1000}};
+    kolo_owner *owner;
+    kolo_division d;
+    kolo_parameters_opts calls = {0};
+    ASSERT_OK(kolo_owner_create(build(), &plan, &opts, &owner));
+    ASSERT_OK(kolo_owner_divide(owner, &d));
+    ASSERT_OK(kolo_owner_serve(owner, &d, &calls));
+    const kolo_parameters_part part = kolo_division_part(&d, 0);
+    float *values = kolo_zalloc((part.values + part.state) * sizeof *values);
+    float *gradient = kolo_zalloc(part.gradient * sizeof *gradient);
+    assert_true(values && gradient);
+    calls.load(calls.arg, values);
+    for (size_t i = KOLO_SUMMED_HEAD; i < part.gradient; i++) gradient[i] = 1;
+    kolo_summed_set(gradient + KOLO_SUMMED_SAMPLES, 1);
+    kolo_summed_set(gradient + KOLO_SUMMED_LABELS, 1);
+    static const struct {
+        int worker;     /* whose push an update is; -1: all that follow it are in a sum */
+        int w0, w1;     /* the clocks of the pushes that are taken; -1: none */
+        int64_t set_to; /* the steps that workers are set to after it; -1: they are not */
+        float lr;       /* that of the step */
+    } pushes[] = {
+        {1, -1, 0, -1, 0.5F},  {1, -1, 1, -1, 1},     {1, -1, 2, -1, 1.5F},
+        {-1, 0, 3, 20, 4},     {0, 1, -1, -1, 10.5F}, {-1, 2, 4, 40, 21},
+        {0, 3, -1, -1, 20.5F}, {1, -1, 5, -1, 20.5F}, {-1, 4, 6, -1, 42},
+    };
+    float before = 0;
+    for (size_t i = 0; i < KOLO_COUNT(pushes); i++) {
+        const int clocks[] = {pushes[i].w0, pushes[i].w1};
+        const kolo_parameters_update u = {
+            .count = part.values,
+            .values = values,
+            .gradient = gradient,
+            .workers = pushes[i].worker < 0 ? 2 : 1,
+            .worker = pushes[i].worker,
+            .present = 2,
+            .clock = (uint64_t)(clocks[0] > clocks[1] ? clocks[0] : clocks[1])};
+        calls.update(calls.arg, &u);
+        for (int w = 0; w < 2; w++) {
+            const kolo_parameters_event e = {.worker = w, .clock = (uint64_t)clocks[w]};
+            if (clocks[w] >= 0) calls.observe(calls.arg, &e);
+        }
+        const float now = values[part.values - 1];
+        if (fabsf(before - now - pushes[i].lr) > 1e-3F) {
+            fail_msg("push %zu: a rate of %g, not %g", i, (double)(before - now),
+                     (double)pushes[i].lr);
+        }
+        before = now;
+        const kolo_owner_settings settings = {.steps = pushes[i].set_to};
+        ASSERT_OK(calls.configure(calls.arg, &settings, sizeof settings));
+    }
+    kolo_free(values);
+    kolo_free(gradient);
+    kolo_owner_destroy(owner);
+    kolo_division_fini(&d);
+}
+
 TEST_MAIN(test_owner) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(owners_follow_the_equations),
+        cmocka_unit_test(steps_are_set_at_different_clocks),
         cmocka_unit_test(pieces_are_not_too_many),
         cmocka_unit_test(pushes_are_unpacked),
         cmocka_unit_test(counts_of_pushes_are_checked),
