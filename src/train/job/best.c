@@ -132,11 +132,13 @@ static kolo_status keep_weights(kolo_job *j, double value) {
     return KOLO_OK;
 }
 
-kolo_status kolo_job_compare_best(kolo_job *j) {
+/* Compares an evaluation with the best one of the run; one that is repeated, as a worker was lost
+ * while the weights were saved, only once. */
+static void count(kolo_job *j, double value) {
     kolo_run_state *s = &j->state;
     const int row = row_of(j);
-    const double value = j->evaluation.metrics.value[row];
-    if (!is_wanted(j) || s->steps == j->resume.state.steps) return KOLO_OK; /* no step since then */
+    if (j->compared == s->steps) return;
+    j->compared = s->steps;
     s->stale++;
     if (is_better(row, value, (kolo_best){s->best_step, s->best})) {
         s->best_step = s->steps;
@@ -144,6 +146,12 @@ kolo_status kolo_job_compare_best(kolo_job *j) {
         s->best = value;
         s->stale = 0;
     }
+}
+
+kolo_status kolo_job_compare_best(kolo_job *j) {
+    const double value = j->evaluation.metrics.value[row_of(j)];
+    if (!is_wanted(j) || j->state.steps == j->resume.state.steps) return KOLO_OK; /* the same */
+    count(j, value);
     return j->setup.opts.keep_best ? keep_weights(j, value) : KOLO_OK;
 }
 

@@ -106,9 +106,10 @@ typedef struct kolo_job {
     kolo_plan_times deferred; /* of what steps have left and was completed since the latest one, */
     int64_t deferred_ns;      /* which has taken so long; recorded with the next step */
     kolo_evaluation evaluation;
-    bool evaluated; /* `evaluation` is valid */
-    kolo_best kept; /* keep_best: of the weights in the folder */
-    bool stopped;   /* the run ends before its last step, by patience */
+    bool evaluated;   /* `evaluation` is valid */
+    kolo_best kept;   /* keep_best: of the weights in the folder */
+    int64_t compared; /* the step of the latest evaluation that counts for patience; 0: none */
+    bool stopped;     /* the run ends before its last step, by patience */
 } kolo_job;
 
 /* preempt.c */
