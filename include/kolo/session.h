@@ -327,9 +327,9 @@ KOLO_API kolo_status kolo_session_export_onnx(kolo_session *session, const char 
 /* Reads such a file on rank 0 and sets all ranks to it: training continues as if it had not been
  * interrupted, with the same bits if batches and ranks are the same. Where ranks divide tensors all
  * of them read the file. Of a file without optimizer state, such as one of PyTorch with the names
- * of the graph, the weights alone; f64, f16 and bf16 are converted. Collective. IO; FORMAT: a
- * tensor is missing, unexpected, or of another shape, or the file is damaged; the session is then
- * as before. */
+ * of the graph, the weights alone, and each rank stays at its step; f64, f16 and bf16 are
+ * converted. Collective. IO; FORMAT: a tensor is missing, unexpected, or of another shape, or the
+ * file is damaged; the session is then as before. */
 KOLO_API kolo_status kolo_session_load(kolo_session *session, const char *path);
 /* Loads the weights that the file has under the names and with the shapes of the graph, and keeps
  * the others. *rest, which may be NULL, is set to lines of the tensors that were not loaded, "" if

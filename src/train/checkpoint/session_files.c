@@ -66,6 +66,7 @@ kolo_status kolo_session_save(kolo_session *s, const char *path) {
 /* Where a run is: its steps, and the version of its order of samples. */
 typedef struct position {
     int64_t steps, order;
+    bool known; /* false: the file has weights alone */
 } position;
 
 static kolo_status load_training(kolo_session *s, const char *path, position *at) {
@@ -74,12 +75,12 @@ static kolo_status load_training(kolo_session *s, const char *path, position *at
     KOLO_TRY(kolo_checkpoint_open(path, &c));
     kolo_status status = kolo_session_trains(s) ? kolo_checkpoint_load_training(&c, store)
                                                 : kolo_checkpoint_load(&c, store);
-    *at = (position){c.info.steps, c.info.order};
+    *at = (position){c.info.steps, c.info.order, true};
     kolo_checkpoint_close(&c);
     return status;
 }
 
-/* *at stays if the file has weights alone. */
+/* Without a known position, if the file has weights alone. */
 static kolo_status read_file(kolo_session *s, const char *path, position *at) {
     kolo_safetensors *file;
     KOLO_TRY(check(s, path));
@@ -143,17 +144,17 @@ kolo_status kolo_session_load(kolo_session *s, const char *path) {
     KOLO_TRY(kolo_session_consolidate(s));
     kolo_comm *comm = kolo_session_comm(s);
     const int64_t before_steps = kolo_session_steps(s);
-    position at = {before_steps, kolo_session_order(s)};
+    position at = {0};
     kolo_exchange_before before;
     kolo_status status = enter(s, path, &before);
     if (status == KOLO_OK) status = takes_part(s) ? read_file(s, path, &at) : KOLO_OK;
     KOLO_TRY(kolo_session_leave_exchange(s, &before, kolo_agree(comm, status)));
     if (comm) KOLO_TRY(kolo_broadcast(comm, &at, sizeof at, KOLO_DTYPE_U8, 0));
-    kolo_session_set_steps(s, at.steps, (int)at.order);
+    if (at.known) kolo_session_set_steps(s, at.steps, (int)at.order);
     KOLO_TRY(share(s));
     kolo_session_restore_local(s); /* the file has what each rank had */
-    const int64_t updates = at.steps == before_steps ? kolo_session_updates(s) : 0; /* weights */
-    return kolo_session_assign(s, updates, at.steps);
+    const bool same = !at.known || at.steps == before_steps;
+    return kolo_session_assign(s, same ? kolo_session_updates(s) : 0, at.known ? at.steps : -1);
 }
 
 /* Broadcasts the text of rank 0; *text is then allocated on every rank. */

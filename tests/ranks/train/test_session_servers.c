@@ -3,6 +3,7 @@
 #include "base/compiler.h"
 #include "base/rng.h"
 #include "base/status.h"
+#include "kolo/checkpoint.h"
 #include "kolo/session.h"
 #include "support/folder.h"
 #include "support/own_net.h"
@@ -403,13 +404,11 @@ static kolo_status measure_change(kolo_session *s, const float *from, float *cha
     return KOLO_OK;
 }
 
-/* Worker 1 is where the schedule has a small rate, and stays there when a tensor is set. */
-static kolo_status set_at_different_steps(kolo_session *s, int rank, uint64_t *hash) {
-    float words[WORDS], change = 0;
+/* Makes a step of worker 1, which is where the schedule has a small rate, and then one of worker 0,
+ * from these values. */
+static kolo_status step_apart(kolo_session *s, int rank, const float words[WORDS]) {
+    float change = 0;
     uint64_t unused = 0;
-    for (int i = 0; i < WORDS; i++) words[i] = (float)(i % 13) / 26;
-    KOLO_TRY(take_steps(s, 0, rank == 1 ? 6 : 1, &unused));
-    KOLO_TRY(kolo_session_set(s, "words", rank == 0 ? words : NULL, sizeof words));
     if (rank == 1) {
         KOLO_TRY(take_steps(s, 6, 7, &unused));
         KOLO_TRY(measure_change(s, words, &change));
@@ -421,20 +420,48 @@ static kolo_status set_at_different_steps(kolo_session *s, int rank, uint64_t *h
         KOLO_TRY(measure_change(s, words, &change));
         if (!(change > 1e-4F)) return KOLO_FAIL(KOLO_ERR_FORMAT, "a change by %g", (double)change);
     }
-    *hash = 0;
     return KOLO_OK;
 }
 
+static kolo_status set_at_different_steps(kolo_session *s, int rank, uint64_t *hash) {
+    float words[WORDS];
+    *hash = 0;
+    for (int i = 0; i < WORDS; i++) words[i] = (float)(i % 13) / 26;
+    KOLO_TRY(take_steps(s, 0, rank == 1 ? 6 : 1, hash));
+    KOLO_TRY(kolo_session_set(s, "words", rank == 0 ? words : NULL, sizeof words));
+    return step_apart(s, rank, words);
+}
+
+/* From a file without optimizer state and steps. */
+static kolo_status load_weights_at_different_steps(kolo_session *s, int rank, uint64_t *hash) {
+    static const char weights[] = "weights.safetensors";
+    const int made = rank == 1 ? 6 : 1;
+    float words[WORDS];
+    *hash = 0;
+    KOLO_TRY(take_steps(s, 0, made, hash));
+    KOLO_TRY(kolo_session_save(s, file));
+    KOLO_TRY(kolo_session_get(s, "words", words, sizeof words));
+    if (rank == 0) KOLO_TRY(kolo_checkpoint_export(file, weights, KOLO_FORMAT_NATIVE));
+    KOLO_TRY(kolo_session_load(s, weights));
+    if (kolo_session_steps(s) != made) {
+        return KOLO_FAIL(KOLO_ERR_FORMAT, "%d steps", (int)kolo_session_steps(s));
+    }
+    return step_apart(s, rank, words);
+}
+
+/* When a tensor is set, and weights are loaded. */
 static void workers_stay_where_they_are_in_the_schedule(void **state) {
     uint64_t results[MOST_RANKS];
-    const job j = {.workers = 2,
-                   .opts = {.sync = KOLO_SYNC_PS,
-                            .servers = 1,
-                            .consistency = "asp",
-                            .schedule = KOLO_LR_STEP,
-                            .lr_step_every = 4,
-                            .lr_step_factor = 1e-6},
-                   .work = set_at_different_steps};
+    job j = {.workers = 2,
+             .opts = {.sync = KOLO_SYNC_PS,
+                      .servers = 1,
+                      .consistency = "asp",
+                      .schedule = KOLO_LR_STEP,
+                      .lr_step_every = 4,
+                      .lr_step_factor = 1e-6},
+             .work = set_at_different_steps};
+    run_job(&j, results);
+    j.work = load_weights_at_different_steps;
     run_job(&j, results);
 }
 
