@@ -170,12 +170,9 @@ static kolo_status compare(const char *path, const char *theirs, const char *our
 static void notify_rate(const kolo_train_opts *o, const char *theirs, const char *ours) {
     const char *old = rate_line(theirs), *now = rate_line(ours);
     const size_t n = strcspn(old, "\n"), m = strcspn(now, "\n");
-    kolo_text line = {0};
-    if (!o->notice || n < 4 || m < 4 || (n == m && memcmp(old, now, n) == 0)) return;
-    kolo_text_add(&line, "resume: --lr %.*s from here on; the run had --lr %.*s", (int)m - 4,
-                  now + 4, (int)n - 4, old + 4);
-    if (!line.failed) o->notice(o->notice_arg, line.text, KOLO_NOTICE_WARNING);
-    kolo_text_fini(&line);
+    if (n < 4 || m < 4 || (n == m && memcmp(old, now, n) == 0)) return;
+    kolo_notify(o, KOLO_NOTICE_WARNING, "resume: --lr %.*s from here on; the run had --lr %.*s",
+                (int)m - 4, now + 4, (int)n - 4, old + 4);
 }
 
 /* The lines have the name of the data set and the number of its samples. Its keys, such as decode=,
@@ -236,21 +233,19 @@ static kolo_status inspect_folder(kolo_setup *setup, const char *path, kolo_resu
 
 static void notify(const kolo_setup *setup, const kolo_resume *r, const char *path) {
     const kolo_train_opts *o = &setup->opts;
-    kolo_text line = {0};
-    if (!o->notice) return;
     if (path && r->state.steps == setup->total_steps) {
-        kolo_text_add(&line,
-                      "resume: nothing to do: %s is of the last step, %" PRId64
-                      "; increase --steps or --epochs to continue",
-                      path, r->state.steps);
+        kolo_notify(o, KOLO_NOTICE_INFO,
+                    "resume: nothing to do: %s is of the last step, %" PRId64
+                    "; increase --steps or --epochs to continue",
+                    path, r->state.steps);
     } else if (path) {
-        kolo_text_add(&line, "resume: continuing after step %" PRId64 " of %" PRId64 ", from %s",
-                      r->state.steps, setup->total_steps, path);
+        kolo_notify(o, KOLO_NOTICE_INFO,
+                    "resume: continuing after step %" PRId64 " of %" PRId64 ", from %s",
+                    r->state.steps, setup->total_steps, path);
     } else {
-        kolo_text_add(&line, "resume: no checkpoint in %s yet: starting a new run", o->resume);
+        kolo_notify(o, KOLO_NOTICE_INFO, "resume: no checkpoint in %s yet: starting a new run",
+                    o->resume);
     }
-    if (!line.failed) o->notice(o->notice_arg, line.text, KOLO_NOTICE_INFO);
-    kolo_text_fini(&line);
 }
 
 /* Whether the rows beside a checkpoint are intact; else closes it. */
@@ -282,11 +277,9 @@ static kolo_status open_intact(const kolo_setup *setup, char **path, kolo_checkp
             status = found;
         } else if (!older) {
             status = KOLO_FAIL(status, "no checkpoint in %s is intact; %s", o->resume, why);
-        } else if (o->notice) {
-            kolo_text line = {0};
-            kolo_text_add(&line, "resume: %s; trying the previous one, %s", why, older);
-            if (!line.failed) o->notice(o->notice_arg, line.text, KOLO_NOTICE_WARNING);
-            kolo_text_fini(&line);
+        } else {
+            kolo_notify(o, KOLO_NOTICE_WARNING, "resume: %s; trying the previous one, %s", why,
+                        older);
         }
         kolo_free(why);
         if (!older) return status;

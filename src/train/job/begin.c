@@ -148,12 +148,10 @@ static kolo_status open_files(kolo_job *j) {
 /* Informs the user where the metrics are, unless the port was given. */
 static void notify_server(const kolo_job *j) {
     const kolo_train_opts *o = &j->setup.opts;
-    char line[96];
-    if (o->metrics_port > 0 || !o->notice) return;
-    snprintf(line, sizeof line, "metrics at http://%s:%d/metrics",
-             o->metrics_address ? o->metrics_address : "127.0.0.1",
-             kolo_metrics_server_port(j->server));
-    o->notice(o->notice_arg, line, KOLO_NOTICE_INFO);
+    if (o->metrics_port > 0) return;
+    kolo_notify(o, KOLO_NOTICE_INFO, "metrics at http://%s:%d/metrics",
+                o->metrics_address ? o->metrics_address : "127.0.0.1",
+                kolo_metrics_server_port(j->server));
 }
 
 /* What viewers read during the run, on rank 0. */
@@ -187,69 +185,54 @@ static kolo_status compare_options(const kolo_job *j) {
 static void notify_precision(const kolo_job *j) {
     const kolo_train_opts *o = &j->setup.opts;
     bool half = o->precision == KOLO_PRECISION_BF16 && !o->reference_kernels;
-    if (j->rank != 0 || !o->notice || !half || kolo_kernel_has_bf16()) return;
-    o->notice(o->notice_arg,
-              "precision bf16 saves memory only: this processor has no bf16 arithmetic",
-              KOLO_NOTICE_INFO);
+    if (j->rank != 0 || !half || kolo_kernel_has_bf16()) return;
+    kolo_notify(o, KOLO_NOTICE_INFO,
+                "precision bf16 saves memory only: this processor has no bf16 arithmetic");
 }
 
 static void notify_recipe(const kolo_job *j) {
     const kolo_train_opts *o = &j->setup.opts;
-    if (j->rank == 0 && o->notice && o->recipe) {
-        o->notice(o->notice_arg, o->recipe, KOLO_NOTICE_INFO);
-    }
+    if (j->rank == 0 && o->recipe) kolo_notify(o, KOLO_NOTICE_INFO, "%s", o->recipe);
 }
 
 /* Informs the user that a step has fewer samples than asked for. */
 static void notify_batch(const kolo_job *j) {
-    const kolo_train_opts *o = &j->setup.opts;
     int64_t count = kolo_dataset_describe(j->setup.train)->count;
-    kolo_text line = {0};
-    if (j->rank != 0 || !o->notice || j->setup.global_batch <= count) return;
-    kolo_text_add(&line,
-                  "a step of %" PRId64 " samples exceeds the %" PRId64
-                  " of the training data: each step uses all of them",
-                  j->setup.global_batch, count);
-    if (!line.failed) o->notice(o->notice_arg, line.text, KOLO_NOTICE_INFO);
-    kolo_text_fini(&line);
+    if (j->rank != 0 || j->setup.global_batch <= count) return;
+    kolo_notify(&j->setup.opts, KOLO_NOTICE_INFO,
+                "a step of %" PRId64 " samples exceeds the %" PRId64
+                " of the training data: each step uses all of them",
+                j->setup.global_batch, count);
 }
 
 /* Informs the user that the policy or codec asked for begins in no step of the run. */
 static void notify_warm_up(const kolo_job *j) {
-    const kolo_train_opts *o = &j->setup.opts;
     const int64_t steps = kolo_exchange_warm_up(&j->setup.session, j->size);
-    kolo_text line = {0};
-    if (j->rank != 0 || !o->notice || steps == 0 || j->setup.total_steps > steps) return;
-    kolo_text_add(&line,
-                  "the run ends after step %" PRId64 ", within the warm-up of %" PRId64
-                  " steps: all of its steps are those of bsp without compression",
-                  j->setup.total_steps, steps);
-    if (!line.failed) o->notice(o->notice_arg, line.text, KOLO_NOTICE_INFO);
-    kolo_text_fini(&line);
+    if (j->rank != 0 || steps == 0 || j->setup.total_steps > steps) return;
+    kolo_notify(&j->setup.opts, KOLO_NOTICE_INFO,
+                "the run ends after step %" PRId64 ", within the warm-up of %" PRId64
+                " steps: all of its steps are those of bsp without compression",
+                j->setup.total_steps, steps);
 }
 
 static void notify_metric(const kolo_job *j) {
-    const kolo_train_opts *o = &j->setup.opts;
-    kolo_text line = {0};
-    if (j->rank != 0 || !o->notice || !j->setup.without) return;
-    kolo_text_add(&line, "evaluations have no %s: the stages of a pipeline do not compute it",
-                  j->setup.without);
-    if (!line.failed) o->notice(o->notice_arg, line.text, KOLO_NOTICE_INFO);
-    kolo_text_fini(&line);
+    if (j->rank != 0 || !j->setup.without) return;
+    kolo_notify(&j->setup.opts, KOLO_NOTICE_INFO,
+                "evaluations have no %s: the stages of a pipeline do not compute it",
+                j->setup.without);
 }
 
 /* Informs the user of the tensors that were not loaded, a line for each reason. */
 static void notify_rest(const kolo_job *j, char *lines) {
     const kolo_train_opts *o = &j->setup.opts;
-    if (j->rank != 0 || !o->notice) return;
-    o->notice(o->notice_arg,
-              "--init-partial: loaded what fits; these tensors keep their initial values or are "
-              "not in the model",
-              KOLO_NOTICE_INFO);
+    if (j->rank != 0) return;
+    kolo_notify(o, KOLO_NOTICE_INFO,
+                "--init-partial: loaded what fits; these tensors keep their initial values or are "
+                "not in the model");
     for (char *next, *line = lines; *line; line = next) {
         next = line + strcspn(line, "\n");
         if (*next) *next++ = '\0';
-        o->notice(o->notice_arg, line, KOLO_NOTICE_INFO);
+        kolo_notify(o, KOLO_NOTICE_INFO, "%s", line);
     }
 }
 
@@ -335,13 +318,12 @@ static void skip_measurements(kolo_job *j) {
     }
     if (!measures || kolo_setup_chooses_buckets(&j->setup, j->state.steps)) return;
     c->measure_buckets = c->measure_compression = false;
-    if (j->rank != 0 || !o->notice) return;
-    o->notice(o->notice_arg,
-              buckets ? "--buckets auto: too few full steps are left to measure: the buckets have "
-                        "--bucket-bytes"
-                      : "--compress auto: too few full steps are left to measure: nothing is "
-                        "compressed",
-              KOLO_NOTICE_INFO);
+    if (j->rank != 0) return;
+    kolo_notify(o, KOLO_NOTICE_INFO, "%s",
+                buckets ? "--buckets auto: too few full steps are left to measure: the buckets "
+                          "have --bucket-bytes"
+                        : "--compress auto: too few full steps are left to measure: nothing is "
+                          "compressed");
 }
 
 /* The memory of the copy that checkpoints are written from, on ranks that write. */

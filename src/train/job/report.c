@@ -7,7 +7,6 @@
 
 #include <inttypes.h>
 #include <math.h>
-#include <stdio.h>
 
 static const int64_t report_ns = 100000000;
 
@@ -120,14 +119,11 @@ bool kolo_job_wants_evaluation(const kolo_job *j, int64_t done) {
 
 /* Parameters may be finite and give no finite loss, and data may have a NaN. The run goes on. */
 static void notify_nan(const kolo_job *j) {
-    const kolo_train_opts *o = &j->setup.opts;
-    char text[160];
-    if (j->rank != 0 || !o->notice || !isnan(j->evaluation.metrics.value[KOLO_METRIC_LOSS])) return;
-    snprintf(text, sizeof text,
-             "the test loss is NaN after step %" PRId64
-             ": training diverged, or the test data have samples that are not finite",
-             j->state.steps);
-    o->notice(o->notice_arg, text, KOLO_NOTICE_WARNING);
+    if (j->rank != 0 || !isnan(j->evaluation.metrics.value[KOLO_METRIC_LOSS])) return;
+    kolo_notify(&j->setup.opts, KOLO_NOTICE_WARNING,
+                "the test loss is NaN after step %" PRId64
+                ": training diverged, or the test data have samples that are not finite",
+                j->state.steps);
 }
 
 static kolo_status evaluate(kolo_job *j) {

@@ -76,13 +76,10 @@ kolo_status kolo_job_name_kept(kolo_status status, const char *what, int64_t ste
 kolo_status kolo_job_decide(const kolo_job *j, kolo_status status) {
     const kolo_train_opts *o = &j->setup.opts;
     if (status != KOLO_ERR_IO || o->save_error != KOLO_SAVE_ERROR_CONTINUE) return status;
-    kolo_text line = {0};
-    kolo_text_add(&line, "%s; the run goes on after step %" PRId64, kolo_last_error(),
-                  j->state.steps);
-    if (j->rank == 0 && o->notice && !line.failed) {
-        o->notice(o->notice_arg, line.text, KOLO_NOTICE_WARNING);
+    if (j->rank == 0) {
+        kolo_notify(o, KOLO_NOTICE_WARNING, "%s; the run goes on after step %" PRId64,
+                    kolo_last_error(), j->state.steps);
     }
-    kolo_text_fini(&line);
     return KOLO_OK;
 }
 

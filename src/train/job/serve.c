@@ -63,7 +63,6 @@ bool kolo_job_has_own_state(const kolo_job *j) {
 }
 
 void kolo_job_note_policy(kolo_job *j) {
-    const kolo_train_opts *o = &j->setup.opts;
     char name[KOLO_CONSISTENCY_NAME];
     if (j->setup.session.consistency.kind != KOLO_CONSISTENCY_AUTO) return;
     const int staleness = kolo_session_staleness(j->session);
@@ -77,11 +76,9 @@ void kolo_job_note_policy(kolo_job *j) {
     }
     const int64_t step = j->state.steps + 1;
     kolo_text_add(&j->policies, ", from step %" PRId64 " on %s", step, name);
-    if (j->rank != 0 || !o->notice) return;
-    kolo_text line = {0};
-    kolo_text_add(&line, "consistency from step %" PRId64 " on: %s", step, name);
-    if (!line.failed) o->notice(o->notice_arg, line.text, KOLO_NOTICE_INFO);
-    kolo_text_fini(&line);
+    if (j->rank != 0) return;
+    kolo_notify(&j->setup.opts, KOLO_NOTICE_INFO, "consistency from step %" PRId64 " on: %s", step,
+                name);
 }
 
 /* ---- lost workers ---- */
@@ -91,20 +88,13 @@ bool kolo_job_outlives_workers(const kolo_job *j) {
            !j->setup.session.needs_workers;
 }
 
-static void notify(const kolo_job *j, kolo_text *line) {
-    const kolo_train_opts *o = &j->setup.opts;
-    if (j->rank == 0 && o->notice && !line->failed) {
-        o->notice(o->notice_arg, line->text, KOLO_NOTICE_WARNING);
-    }
-    kolo_text_fini(line);
-}
-
 /* Informs the user that a worker is lost. */
 static void notify_loss(kolo_job *j, int worker, int64_t steps) {
-    kolo_text line = {0};
-    kolo_text_add(&line, "worker %d died after %" PRId64 " of its steps: the others go on", worker,
-                  steps);
-    notify(j, &line);
+    if (j->rank == 0) {
+        kolo_notify(&j->setup.opts, KOLO_NOTICE_WARNING,
+                    "worker %d died after %" PRId64 " of its steps: the others go on", worker,
+                    steps);
+    }
     kolo_text_add(&j->losses, "%srank %d after %" PRId64 " steps", j->losses.length ? ", " : "",
                   worker, steps);
 }
@@ -119,11 +109,12 @@ static kolo_status notify_lost_servers(kolo_job *j) {
     if (!j->lost_servers) return KOLO_NOMEM((size_t)servers);
     for (int i = 0; i < servers; i++) {
         if (j->lost_servers[i] || !kolo_session_has_lost_server(j->session, i)) continue;
-        kolo_text line = {0};
         j->lost_servers[i] = true;
-        kolo_text_add(&line, "server %d (rank %d) died: its part continues from the replica", i,
-                      j->size + i);
-        notify(j, &line);
+        if (j->rank == 0) {
+            kolo_notify(&j->setup.opts, KOLO_NOTICE_WARNING,
+                        "server %d (rank %d) died: its part continues from the replica", i,
+                        j->size + i);
+        }
         kolo_text_add(&j->losses, "%sserver rank %d", j->losses.length ? ", " : "", j->size + i);
     }
     return KOLO_OK;

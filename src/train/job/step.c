@@ -159,22 +159,19 @@ static kolo_status choose_buckets(kolo_job *j, int64_t k) {
 }
 
 static void notify_end_of_warm_up(const kolo_job *j, int64_t k) {
-    const kolo_train_opts *o = &j->setup.opts;
     const kolo_consistency *c = &kolo_session_config_of(j->session)->consistency;
-    char line[128];
-    if (j->rank != 0 || !o->notice) return;
+    if (j->rank != 0) return;
     if (kolo_consistency_has_rounds(c)) {
-        snprintf(line, sizeof line,
-                 "workers train on their own from step %" PRId64 " on, with a round every %" PRId64
-                 " steps",
-                 k + 1, c->steps);
+        kolo_notify(&j->setup.opts, KOLO_NOTICE_INFO,
+                    "workers train on their own from step %" PRId64
+                    " on, with a round every %" PRId64 " steps",
+                    k + 1, c->steps);
     } else {
-        snprintf(line, sizeof line,
-                 "1-bit Adam: second moments stay as they are from step %" PRId64
-                 " on, and momenta are compressed",
-                 k + 1);
+        kolo_notify(&j->setup.opts, KOLO_NOTICE_INFO,
+                    "1-bit Adam: second moments stay as they are from step %" PRId64
+                    " on, and momenta are compressed",
+                    k + 1);
     }
-    o->notice(o->notice_arg, line, KOLO_NOTICE_INFO);
 }
 
 /* Before step k, after the warm-up: the session compiles its plans anew. */

@@ -18,7 +18,6 @@
 #include "train/session/agree.h"
 
 #include <inttypes.h>
-#include <stdio.h>
 
 enum { WAIT_MS = 1000 };
 
@@ -44,15 +43,11 @@ static kolo_status allocate(const kolo_job *j, struct kolo_job_stream *s) {
 
 /* Informs the user that a pipe does not repeat what the run has used. */
 static void notify_pipe(const kolo_job *j) {
-    const kolo_train_opts *o = &j->setup.opts;
-    char line[160];
-    if (!o->notice || j->stream->used == 0) return;
-    if (!kolo_feed_is_pipe(j->setup.train->stream->path)) return;
-    snprintf(line, sizeof line,
-             "the data are a pipe: what it gives first is used as sample %" PRId64
-             ", after those of the run so far",
-             j->stream->used);
-    o->notice(o->notice_arg, line, KOLO_NOTICE_INFO);
+    if (j->stream->used == 0 || !kolo_feed_is_pipe(j->setup.train->stream->path)) return;
+    kolo_notify(&j->setup.opts, KOLO_NOTICE_INFO,
+                "the data are a pipe: what it gives first is used as sample %" PRId64
+                ", after those of the run so far",
+                j->stream->used);
 }
 
 kolo_status kolo_job_open_stream(kolo_job *j, const kolo_loader_opts *opts) {
@@ -98,19 +93,15 @@ static kolo_stream_state read_next(const kolo_job *j, struct kolo_job_stream *s)
 
 /* A run without a step has no result; of others the user is informed how far the data went. */
 static kolo_status check_end(const kolo_job *j) {
-    const kolo_train_opts *o = &j->setup.opts;
-    char line[160];
     if (j->state.steps == 0) {
         return KOLO_FAIL(KOLO_ERR_FORMAT,
                          "%s ended before the first step, which takes %" PRId64 " samples",
                          kolo_dataset_describe(j->setup.train)->place,
                          takes_rest(j) ? 1 : j->setup.global_batch);
     }
-    if (!o->notice) return KOLO_OK;
-    snprintf(line, sizeof line,
-             "the data have ended: %" PRId64 " samples in %" PRId64 " of %" PRId64 " steps",
-             j->stream->used, j->state.steps, j->setup.total_steps);
-    o->notice(o->notice_arg, line, KOLO_NOTICE_INFO);
+    kolo_notify(&j->setup.opts, KOLO_NOTICE_INFO,
+                "the data have ended: %" PRId64 " samples in %" PRId64 " of %" PRId64 " steps",
+                j->stream->used, j->state.steps, j->setup.total_steps);
     return KOLO_OK;
 }
 

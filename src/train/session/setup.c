@@ -536,6 +536,17 @@ kolo_status kolo_setup_open_steps(const kolo_train_opts *opts, int workers, kolo
     return open_with(open_steps, opts, workers, setup);
 }
 
+void kolo_notify(const kolo_train_opts *o, kolo_notice_kind kind, const char *fmt, ...) {
+    kolo_text line = {0};
+    va_list args;
+    if (!o->notice) return;
+    va_start(args, fmt);
+    kolo_text_addv(&line, fmt, args);
+    va_end(args);
+    if (!line.failed) o->notice(o->notice_arg, line.text, kind);
+    kolo_text_fini(&line);
+}
+
 void kolo_setup_close(kolo_setup *setup) {
     kolo_dataset_close(setup->own[0]);
     kolo_dataset_close(setup->own[1]);

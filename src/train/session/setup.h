@@ -54,5 +54,8 @@ void kolo_setup_describe(const kolo_setup *setup, kolo_text *text);
 /* Whether `--buckets auto` or `--compress auto` is set, and the steps from `from` on are enough to
  * measure and to use what is chosen. */
 bool kolo_setup_chooses_buckets(const kolo_setup *setup, int64_t from);
+/* Passes a formatted line to the program's callback for notices, if there is one. */
+void kolo_notify(const kolo_train_opts *o, kolo_notice_kind kind, const char *fmt, ...)
+    KOLO_PRINTF(3, 4);
 /* Zeroed is allowed. */
 void kolo_setup_close(kolo_setup *setup);

@@ -20,19 +20,6 @@ typedef struct tuning {
     int measured;
 } tuning;
 
-static void notice(const tuning *t, kolo_notice_kind kind, const char *fmt, ...) KOLO_PRINTF(3, 4);
-static void notice(const tuning *t, kolo_notice_kind kind, const char *fmt, ...) {
-    const kolo_train_opts *o = &t->setup->opts;
-    kolo_text line = {0};
-    va_list args;
-    if (!o->notice) return;
-    va_start(args, fmt);
-    kolo_text_addv(&line, fmt, args);
-    va_end(args);
-    if (!line.failed) o->notice(o->notice_arg, line.text, kind);
-    kolo_text_fini(&line);
-}
-
 /* "kolo 0.1.0-1f2e3d4c, AMD EPYC 7763, avx2, oneDNN 2.6.3". */
 static void describe_machine(kolo_text *text) {
     kolo_text_add(text, "kolo %s-%08" PRIx32 ", ", kolo_version(), (uint32_t)kolo_tuner_kernels());
@@ -52,7 +39,8 @@ static void read_file(const tuning *t) {
     if (status == KOLO_OK) status = kolo_tuner_read(t->tuner, path, text);
     kolo_free(text);
     if (status != KOLO_OK)
-        notice(t, KOLO_NOTICE_WARNING, "autotune: ignored: %s", kolo_last_error());
+        kolo_notify(&t->setup->opts, KOLO_NOTICE_WARNING, "autotune: ignored: %s",
+                    kolo_last_error());
 }
 
 static kolo_status write_file(const kolo_tuner *tuner, bool asked_only, const char *path) {
@@ -79,13 +67,14 @@ static void save_file(const tuning *t, double seconds) {
     if (t->measured == 0) return;
     kolo_status status = path ? make_folder_of(path) : KOLO_OK;
     if (path && status == KOLO_OK) status = write_file(t->tuner, false, path);
-    notice(t, KOLO_NOTICE_INFO, "autotune: %d kernels timed in %.1f s%s%s", t->measured, seconds,
-           !path               ? ""
-           : status == KOLO_OK ? ", kept in "
-                               : ", not kept: ",
-           !path               ? ""
-           : status == KOLO_OK ? path
-                               : kolo_last_error());
+    kolo_notify(&t->setup->opts, KOLO_NOTICE_INFO, "autotune: %d kernels timed in %.1f s%s%s",
+                t->measured, seconds,
+                !path               ? ""
+                : status == KOLO_OK ? ", kept in "
+                                    : ", not kept: ",
+                !path               ? ""
+                : status == KOLO_OK ? path
+                                    : kolo_last_error());
 }
 
 /* ---- measuring ---- */
@@ -95,8 +84,8 @@ static void show_measured(void *arg, int measured, const kolo_kernel *kernel,
     tuning *t = arg;
     char shape[KOLO_SHAPE_TEXT];
     t->measured = measured;
-    notice(t, KOLO_NOTICE_TRANSIENT, "autotune: %d kernels timed: %s %s %.2f ms", measured,
-           kernel->name, kolo_shape_text(&spec->out[0].shape, shape), 1e3 * seconds);
+    kolo_notify(&t->setup->opts, KOLO_NOTICE_TRANSIENT, "autotune: %d kernels timed: %s %s %.2f ms",
+                measured, kernel->name, kolo_shape_text(&spec->out[0].shape, shape), 1e3 * seconds);
 }
 
 /* Of a pipeline: adds up the costs of the layers of all stages. */
