@@ -3,6 +3,7 @@
  * dropout, clipping, batch normalization, an epoch's last batch, and the fast kernels. */
 #include "base/compiler.h"
 #include "kolo/train.h"
+#include "support/small_models.h"
 #include "support/support.h"
 #include "support/train_job.h"
 
@@ -14,13 +15,8 @@ static const char images[] = "synthetic:N=43,test=9,shape=1x14x14,seed=2";
 static const char colours[] = "synthetic:N=43,test=9,shape=3x16x16,seed=2";
 static const char tokens[] = "synthetic-tokens:N=43,test=9";
 
-#define GPT2                                                                                 \
-    "gpt2_tiny", .model_options = "layers=2,width=8,heads=2,context=8,vocab=50,dropout=0.2", \
-                 .data = tokens
-#define BERT                                                                               \
-    "bert_tiny",                                                                           \
-        .model_options = "layers=2,width=8,heads=2,context=8,vocab=50,mask=49,dropout=20", \
-        .data = tokens
+#define GPT2 SMALL_GPT2, .data = tokens
+#define BERT SMALL_BERT, .data = tokens
 
 /* A mesh of so many ranks as its digits multiply to. */
 typedef struct staged {

@@ -3,6 +3,7 @@
  * clipping, norms of whole tensors, tied tables, an epoch's last batch, and the fast kernels. */
 #include "base/compiler.h"
 #include "kolo/train.h"
+#include "support/small_models.h"
 #include "support/support.h"
 #include "support/train_job.h"
 
@@ -14,13 +15,8 @@
 static const char images[] = "synthetic:N=21,test=9,shape=1x8x8,seed=2";
 static const char tokens[] = "synthetic-tokens:N=21,test=9";
 
-#define GPT2                                                                                  \
-    "gpt2_tiny", .model_options = "layers=2,width=16,heads=4,context=8,vocab=48,dropout=0.2", \
-                 .data = tokens
-#define BERT                                                                                \
-    "bert_tiny",                                                                            \
-        .model_options = "layers=2,width=16,heads=4,context=8,vocab=48,mask=47,dropout=20", \
-        .data = tokens
+#define GPT2 SMALL_GPT2, .data = tokens
+#define BERT SMALL_BERT, .data = tokens
 #define LLAMA                                                                                 \
     "llama_tiny", .model_options = "layers=1,width=16,heads=4,kv_heads=4,context=8,vocab=48", \
                   .data = tokens
