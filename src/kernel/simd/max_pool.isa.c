@@ -2,6 +2,7 @@
  * of each row of a window first, then the largest of these: windows that overlap share the rows.
  * Eight elements at a time when as many are adjacent, otherwise one by one. Both give the same
  * bits, in every layout. */
+#include "base/compiler.h"
 #include "base/integer.h"
 #include "kernel/simd/pool.h"
 #include "kernel/simd/vector.h"
@@ -231,7 +232,7 @@ static void clear_index(const kolo_simd_pool_job *job, uint8_t *index, int64_t c
 }
 
 INLINE void max_planes(const kolo_simd_pool_job *job, int part, int64_t begin, int64_t end,
-                       bool bf16) {
+                       bool tiles, bool bf16) {
     int64_t big = kolo_simd_plane_size(&job->big), small = kolo_simd_plane_size(&job->small);
     for (int64_t i = begin; i < end; i++) {
         max_job m = {
@@ -242,13 +243,13 @@ INLINE void max_planes(const kolo_simd_pool_job *job, int part, int64_t begin, i
             .relu = job->relu,
             .bf16 = bf16,
         };
-        if (UNROLL && job->tiles && m.inner == 8) { /* compile-time constants */
+        if (UNROLL && tiles && m.inner == 8) { /* compile-time constants */
             max_plane_2x2(job, m, 8);
-        } else if (UNROLL && job->tiles && m.inner == 16) {
+        } else if (UNROLL && tiles && m.inner == 16) {
             max_plane_2x2(job, m, 16);
-        } else if (UNROLL && job->tiles && m.inner == 1) {
+        } else if (UNROLL && tiles && m.inner == 1) {
             max_plane_2x2(job, m, 1);
-        } else if (job->tiles) {
+        } else if (tiles) {
             max_plane_2x2(job, m, m.inner);
         } else if (UNROLL && job->kernel_h == 3 && job->kernel_w == 3 && m.inner == 8) {
             m.inner = 8;
@@ -261,12 +262,24 @@ INLINE void max_planes(const kolo_simd_pool_job *job, int part, int64_t begin, i
     }
 }
 
+/* Separate functions keep compile times bounded. Stores do not alias the copy of the job. */
+#define LOOP(name, planes, tiles, bf16)                                                    \
+    static KOLO_NOINLINE void name(const kolo_simd_pool_job *arg, int part, int64_t begin, \
+                                   int64_t end) {                                          \
+        const kolo_simd_pool_job job = *arg;                                               \
+        planes(&job, part, begin, end, tiles, bf16);                                       \
+    }
+LOOP(max_tiles_f32, max_planes, true, false)
+LOOP(max_tiles_bf16, max_planes, true, true)
+LOOP(max_windows_f32, max_planes, false, false)
+LOOP(max_windows_bf16, max_planes, false, true)
+
 static void max(const void *arg, int part, int64_t begin, int64_t end) {
-    const kolo_simd_pool_job job = *(const kolo_simd_pool_job *)arg; /* not aliased by stores */
-    if (job.bf16) {
-        max_planes(&job, part, begin, end, true);
+    const kolo_simd_pool_job *job = arg;
+    if (job->tiles) {
+        (job->bf16 ? max_tiles_bf16 : max_tiles_f32)(job, part, begin, end);
     } else {
-        max_planes(&job, part, begin, end, false);
+        (job->bf16 ? max_windows_bf16 : max_windows_f32)(job, part, begin, end);
     }
 }
 
@@ -441,13 +454,13 @@ INLINE void max_bwd_plane(const kolo_simd_pool_job *job, windows ws, int64_t i, 
 }
 
 INLINE void max_bwd_planes(const kolo_simd_pool_job *job, int part, int64_t begin, int64_t end,
-                           bool bf16) {
+                           bool tiles, bool bf16) {
     windows ws = {0};
-    if (!job->tiles) ws = windows_of(job, part);
+    if (!tiles) ws = windows_of(job, part);
     for (int64_t i = begin; i < end; i++) {
-        if (UNROLL && !job->tiles && job->big.inner == 8) { /* compile-time constants */
+        if (UNROLL && !tiles && job->big.inner == 8) { /* compile-time constants */
             max_bwd_plane(job, ws, i, 8, bf16);
-        } else if (!job->tiles) {
+        } else if (!tiles) {
             max_bwd_plane(job, ws, i, job->big.inner, bf16);
         } else if (UNROLL && job->big.inner == 8) {
             max_bwd_2x2(job, i, 8, bf16);
@@ -461,12 +474,17 @@ INLINE void max_bwd_planes(const kolo_simd_pool_job *job, int part, int64_t begi
     }
 }
 
+LOOP(max_bwd_tiles_f32, max_bwd_planes, true, false)
+LOOP(max_bwd_tiles_bf16, max_bwd_planes, true, true)
+LOOP(max_bwd_windows_f32, max_bwd_planes, false, false)
+LOOP(max_bwd_windows_bf16, max_bwd_planes, false, true)
+
 static void max_bwd(const void *arg, int part, int64_t begin, int64_t end) {
-    const kolo_simd_pool_job job = *(const kolo_simd_pool_job *)arg; /* not aliased by stores */
-    if (job.bf16) {
-        max_bwd_planes(&job, part, begin, end, true);
+    const kolo_simd_pool_job *job = arg;
+    if (job->tiles) {
+        (job->bf16 ? max_bwd_tiles_bf16 : max_bwd_tiles_f32)(job, part, begin, end);
     } else {
-        max_bwd_planes(&job, part, begin, end, false);
+        (job->bf16 ? max_bwd_windows_bf16 : max_bwd_windows_f32)(job, part, begin, end);
     }
 }
 
