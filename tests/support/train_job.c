@@ -1,6 +1,7 @@
 #include "support/train_job.h"
 
 #include "base/status.h"
+#include "kolo/checkpoint.h"
 #include "support/support.h"
 
 #include <math.h>
@@ -190,6 +191,12 @@ void assert_resumes_on_meshes(const kolo_train_opts *given, const char *first, c
         opts.resume = "run";
     }
     assert_near_run("resumed", &expected, &last);
+}
+
+void assert_intact(const char *what, const char *path) {
+    char *text;
+    if (kolo_checkpoint_verify(path, &text) != KOLO_OK) fail_msg("%s: %s", what, kolo_last_error());
+    kolo_checkpoint_text_free(text);
 }
 
 void assert_job_refused(int ranks, const kolo_train_opts *opts, const char *text) {

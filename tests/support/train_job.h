@@ -46,5 +46,7 @@ void assert_near_run(const char *what, const kolo_train_result *a, const kolo_tr
  * `first`, the next two on `second`, and the last two on one rank; each mesh is of so many ranks as
  * the digit at its end states. In the folder "run". */
 void assert_resumes_on_meshes(const kolo_train_opts *opts, const char *first, const char *second);
+/* Fails, naming `what`, unless a checkpoint is intact. */
+void assert_intact(const char *what, const char *path);
 /* Fails unless all ranks, which are threads, refuse the job with this text. */
 void assert_job_refused(int ranks, const kolo_train_opts *opts, const char *text);

@@ -11,6 +11,7 @@
 #include "support/fewer.h"
 #include "support/folder.h"
 #include "support/support.h"
+#include "support/train_job.h"
 
 #include <errno.h>
 #include <jansson.h>
@@ -67,9 +68,7 @@ static void assert_folder(const char *what, int step, bool written) {
     if (temporary > 0) fail_msg("%s: a temporary file is left", what);
     for (int k = 2; k <= 6; k += 2) {
         snprintf(path, sizeof path, "run/checkpoint-%d.safetensors", k);
-        if (!kolo_file_exists(path)) continue;
-        snprintf(path, sizeof path, "checkpoint verify run/checkpoint-%d.safetensors", k);
-        if (test_run(path) != 0) fail_msg("%s: %s", what, test_contents("err"));
+        if (kolo_file_exists(path)) assert_intact(what, path);
     }
     snprintf(path, sizeof path, "run/checkpoint-%d.safetensors", step);
     if (kolo_file_exists(path) != written) fail_msg("%s: %s", what, path);
@@ -207,7 +206,7 @@ static void a_diverging_run_completes_its_checkpoint(void **state) {
         test_run(JOB "--out run --workers 2 --zero 1 --checkpoint-every 1 --lr 1000000"), 1);
     assert_reports("diverged", "at step 2 (epoch 1): training diverged");
     assert_reports("diverged", "; the checkpoint of step 1 is kept");
-    assert_int_equal(test_run("checkpoint verify run/checkpoint-1.safetensors"), 0);
+    assert_intact("diverged", "run/checkpoint-1.safetensors");
 }
 
 /* The best weights have a record of their own. */
@@ -232,7 +231,8 @@ static void a_run_stops_at_a_failed_save(void **state) {
     for (size_t i = 0; i < KOLO_COUNT(cases); i++) {
         const fault_case *c = &cases[i];
         char line[512];
-        if (i > 0 && !c->workers) continue; /* of one worker they end alike */
+        if (i > 0 && !c->workers) continue;                   /* of one worker they end alike */
+        if (TEST_FEWER(i > 0 && i % 2 == 0, false)) continue; /* those go on, above */
         forget_run();
         snprintf(line, sizeof line, RUN "%s", workers_of(c));
         assert_int_equal(run_with(c->fault, c->rank, line), 1);

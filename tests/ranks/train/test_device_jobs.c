@@ -6,6 +6,7 @@
 #include "device/device.h"
 #include "kolo/checkpoint.h"
 #include "kolo/custom_op.h"
+#include "support/fewer.h"
 #include "support/folder.h"
 #include "support/sum_model.h"
 #include "support/support.h"
@@ -339,6 +340,7 @@ static void checkpoints_go_from_device_to_device(void **state) {
         const kolo_train_result expected = train_well(cases[i].ranks, &opts);
         for (int k = 1; k < 4; k++) {
             char folder[32];
+            if (TEST_FEWER((size_t)k != 1 + i % 3, false)) continue; /* each way in some case */
             (void)snprintf(folder, sizeof folder, "run%zu.%d", i, k);
             const kolo_train_result result =
                 resumed(&opts, cases[i].ranks, folder, devices[k & 1], devices[k >> 1]);
