@@ -354,6 +354,15 @@ kolo_value kolo_graph_find(const kolo_graph *g, const char *name) {
     return (kolo_value){.id = kolo_name_index_find(&g->names, name)};
 }
 
+kolo_value kolo_viewed(const kolo_graph *g, kolo_value v) {
+    int32_t producer = kolo_info(g, v)->producer;
+    while (producer >= 0 && g->nodes[producer]->op->view) {
+        v = g->nodes[producer]->in[0];
+        producer = kolo_info(g, v)->producer;
+    }
+    return v;
+}
+
 kolo_value kolo_graph_output(const kolo_graph *g, const char *name) {
     for (int32_t i = 0; i < g->n_outputs; i++) {
         if (strcmp(g->outputs[i].name, name) == 0) return g->outputs[i].value;

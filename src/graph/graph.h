@@ -141,6 +141,9 @@ struct kolo_graph {
     size_t cap_values, cap_nodes, cap_outputs;
     kolo_status status; /* first failure of a builder call, with its text */
     char *failure;
+    /* Of the classes of the labels: a session divides the loss by the sum of these over the labels;
+     * NULL: by the number of labels. In the arena, or in what the graph was made from. */
+    const float *label_weights;
 };
 
 #define KOLO_NONE ((kolo_value){.id = -1})
@@ -336,6 +339,8 @@ void kolo_graph_set_failed(kolo_graph *g, kolo_status status);
 
 /* Finds a leaf by name; KOLO_NONE if there is none. */
 kolo_value kolo_graph_find(const kolo_graph *g, const char *name);
+/* What v is a view of, or v: no result of a view. */
+kolo_value kolo_viewed(const kolo_graph *g, kolo_value v);
 /* Finds an output by name; KOLO_NONE if there is none. */
 kolo_value kolo_graph_output(const kolo_graph *g, const char *name);
 

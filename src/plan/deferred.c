@@ -16,15 +16,6 @@ typedef struct finder {
     int latest;     /* every step that is left runs before this one */
 } finder;
 
-/* The parameter or state that v is, or a part of; else v. */
-static kolo_value leaf_of(const kolo_graph *g, kolo_value v) {
-    for (;;) {
-        const int32_t producer = kolo_info(g, v)->producer;
-        if (producer < 0 || !g->nodes[producer]->op->view) return v;
-        v = g->nodes[producer]->in[0];
-    }
-}
-
 /* Whether a step ends the forward pass. */
 static bool ends_forward(const kolo_step *step) {
     if (step->kind != KOLO_STEP_KERNEL) return !step->inside;
@@ -46,7 +37,7 @@ static void find_readers(finder *f) {
         if (ends_forward(&p->steps[i])) f->latest = i;
         if (f->deferred[p->steps[i].node]) continue;
         for (int k = 0; k < n->n_in; k++) {
-            if (is_read(n, k)) f->reader[leaf_of(g, n->in[k]).id] = i;
+            if (is_read(n, k)) f->reader[kolo_viewed(g, n->in[k]).id] = i;
         }
     }
 }

@@ -250,13 +250,19 @@ static kolo_status add_loss(onnx_import *m, kolo_value logits) {
     return kolo_graph_check(g);
 }
 
+static bool output_is(const Onnx__GraphProto *graph, size_t i, const char *name) {
+    return strcmp(onnx_text(graph->output[i]->name), name) == 0;
+}
+
 static kolo_status add_outputs(onnx_import *m) {
     const Onnx__GraphProto *graph = m->onnx->model->graph;
     kolo_value first = KOLO_NONE;
-    bool has_loss = false, has_logits = false;
+    bool has_loss = false;
     if (graph->n_output == 0) {
         return KOLO_FAIL(KOLO_ERR_FORMAT, "%s: the graph has no output", m->onnx->path);
     }
+    for (size_t i = 0; i < graph->n_output; i++) has_loss |= output_is(graph, i, "loss");
+    const bool adds_loss = !has_loss && !m->onnx->opts.no_loss;
     for (size_t i = 0; i < graph->n_output; i++) {
         const char *name = onnx_text(graph->output[i]->name);
         onnx_item *item = onnx_find_item(m, name);
@@ -274,15 +280,13 @@ static kolo_status add_outputs(onnx_import *m) {
             &(onnx_call){.m = m, .g = m->g, .node = &node, .n_in = 1, .n_out = 1, .in = &item}, 0,
             &v));
         if (i == 0) first = v;
-        has_loss |= strcmp(name, "loss") == 0;
-        has_logits |= strcmp(name, "logits") == 0;
-        bool taken = !has_loss && !m->onnx->opts.no_loss &&
-                     (strcmp(name, "logits") == 0 || strcmp(name, "correct") == 0);
-        if (!taken) kolo_output(m->g, name, v);
+        if (adds_loss && (output_is(graph, i, "logits") || output_is(graph, i, "correct")))
+            continue;
+        const bool trained = output_is(graph, i, "loss") && !m->onnx->opts.no_loss;
+        kolo_output(m->g, name, trained ? onnx_loss_to_train(m, v) : v);
         KOLO_TRY(kolo_graph_check(m->g));
     }
-    if (m->onnx->opts.no_loss || has_loss) return KOLO_OK;
-    return add_loss(m, first);
+    return adds_loss ? add_loss(m, first) : KOLO_OK;
 }
 
 static kolo_status walk(onnx_import *m) {
@@ -308,6 +312,7 @@ static kolo_status walk_for(kolo_onnx *onnx, kolo_graph *g, int64_t samples, boo
     kolo_arena_fini(&m.arena);
     kolo_name_index_fini(&m.index);
     kolo_free(m.items);
+    kolo_free(m.losses);
     return status;
 }
 

@@ -39,6 +39,14 @@ typedef struct onnx_decisions {
     size_t n, cap;
 } onnx_decisions;
 
+/* A loss of labels: `value` is the sum over all labels, or their mean. */
+typedef struct onnx_loss {
+    kolo_value value, sum, labels;
+    kolo_value counted; /* the number of labels that are not ignored, if some may be; else none */
+    kolo_loss_opts opts;
+    bool mean, is_xent; /* `sum` is a cross-entropy */
+} onnx_loss;
+
 typedef struct onnx_import {
     kolo_onnx *onnx;
     kolo_graph *g;
@@ -47,6 +55,8 @@ typedef struct onnx_import {
     kolo_name_index index;   /* of the items */
     onnx_item **items;
     size_t n_items, cap_items;
+    onnx_loss *losses; /* of the nodes so far */
+    size_t n_losses, cap_losses;
     int64_t computed; /* elements of constants that the importer has made, and copies of values */
     onnx_decisions *decisions;
     bool decide; /* records them; else follows those from `decided` on */
@@ -82,6 +92,9 @@ typedef struct onnx_op {
     const char *attributes; /* those that it reads, each followed by a space */
 } onnx_op;
 extern const onnx_op onnx_ops[]; /* ends with a name of NULL */
+
+/* What a session trains on for the output "loss", v: a sum over the samples where v is a mean. */
+kolo_value onnx_loss_to_train(onnx_import *m, kolo_value v);
 
 /* The item of a name, or NULL; a new one, FORMAT: the name has one. */
 onnx_item *onnx_find_item(const onnx_import *m, const char *name);
@@ -164,6 +177,8 @@ kolo_status onnx_expand(onnx_call *c, kolo_value x, const kolo_shape *shape, kol
 /* Elements index[0..n) of x along an axis. */
 kolo_status onnx_pick(onnx_call *c, kolo_value x, int axis, const int64_t *index, int64_t n,
                       kolo_value *y);
+/* x without its fraction, towards zero, as a conversion to integers. */
+kolo_value onnx_truncated(kolo_graph *g, kolo_value x);
 /* x as `shape`. */
 static inline kolo_value onnx_as(onnx_call *c, kolo_value x, kolo_shape shape) {
     return kolo_reshape(c->g, x, shape);

@@ -96,14 +96,16 @@ static kolo_status sum_ranks(kolo_comm *comm, const kolo_session *session, total
     const kolo_metric *m = kolo_metric_table();
     const bool tokens = kolo_session_has_tokens(session);
     if (!kolo_session_counts(session)) clear(t);
-    double sums[KOLO_MAX_METRICS + 2];
+    double sums[KOLO_MAX_METRICS + 3];
     memcpy(sums, t->sums.metric, sizeof t->sums.metric);
     sums[KOLO_MAX_METRICS] = (double)t->sums.samples;
     sums[KOLO_MAX_METRICS + 1] = (double)t->sums.labels;
+    sums[KOLO_MAX_METRICS + 2] = t->sums.weight;
     if (comm) KOLO_TRY(kolo_allreduce(comm, sums, KOLO_COUNT(sums), KOLO_DTYPE_F64, KOLO_SUM));
     memcpy(t->sums.metric, sums, sizeof t->sums.metric);
     t->sums.samples = (int64_t)sums[KOLO_MAX_METRICS];
     t->sums.labels = (int64_t)sums[KOLO_MAX_METRICS + 1];
+    t->sums.weight = sums[KOLO_MAX_METRICS + 2];
     kolo_metrics metrics = kolo_sums_metrics(&t->sums, tokens);
     for (int i = 0; m[i].name; i++) {
         tensor_sum *sum = &t->tensors[i];

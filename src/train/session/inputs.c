@@ -85,8 +85,8 @@ void kolo_session_feed(const kolo_session *s, const cached *c, const kolo_batch 
     }
 }
 
-kolo_sums kolo_session_read_sums(const cached *c, int64_t samples, int64_t labels) {
-    kolo_sums sums = {.samples = samples, .labels = labels};
+kolo_sums kolo_session_read_sums(const cached *c, int64_t samples, kolo_label_count labels) {
+    kolo_sums sums = {.samples = samples, .labels = labels.count, .weight = labels.weight};
     for (int i = 0; i < KOLO_MAX_METRICS; i++) {
         bool there = kolo_value_ok(c->metrics[i]);
         sums.metric[i] = there ? kolo_plan_get(c->plan, c->metrics[i]) : NAN;
@@ -94,30 +94,38 @@ kolo_sums kolo_session_read_sums(const cached *c, int64_t samples, int64_t label
     return sums;
 }
 
-/* Whether every sample has one label, which counts. */
+/* Whether every sample has one label, which counts as one. */
 static bool is_label_each(const kolo_session *s) {
-    return s->rule.input < 0 || (!s->rule.ignores && s->inputs[s->rule.input].shape.rank == 0);
-}
-
-/* Labels of this rank's batch that count. */
-int64_t kolo_session_count_labels(const kolo_session *s, const kolo_batch *batch) {
     const kolo_label_rule *rule = &s->rule;
-    if (batch->count == 0 || is_label_each(s)) return batch->count;
-    const int32_t *labels = batch->data[s->field_of[rule->input]];
-    int64_t n = batch->count * kolo_shape_count(&s->inputs[rule->input].shape), count = 0;
-    for (int64_t i = 0; i < n; i++) {
-        bool counts = labels[i] < rule->classes && !(rule->ignores && labels[i] == rule->ignored);
-        count += labels[i] >= 0 && (counts || !rule->ignores);
-    }
-    return count;
+    if (rule->input < 0) return true;
+    return !rule->ignores && !rule->weights && s->inputs[rule->input].shape.rank == 0;
 }
 
-/* Labels of the global batch: the loss is the mean over them. */
+kolo_label_count kolo_session_count_labels(const kolo_session *s, const kolo_batch *batch) {
+    const kolo_label_rule *rule = &s->rule;
+    kolo_label_count sum = {.count = batch->count};
+    if (batch->count == 0 || is_label_each(s)) return sum;
+    const int32_t *labels = batch->data[s->field_of[rule->input]];
+    int64_t n = batch->count * kolo_shape_count(&s->inputs[rule->input].shape);
+    sum.count = 0;
+    for (int64_t i = 0; i < n; i++) {
+        const bool valid = labels[i] >= 0 && labels[i] < rule->classes;
+        const bool counts = valid && !(rule->ignores && labels[i] == rule->ignored);
+        sum.count += labels[i] >= 0 && (counts || !rule->ignores);
+        if (rule->weights && counts) sum.weight += (double)rule->weights[labels[i]];
+    }
+    return sum;
+}
+
 kolo_status kolo_session_sum_labels(const kolo_session *s, const kolo_batch *batch,
-                                    int64_t *labels) {
-    const bool known = is_label_each(s);
-    *labels = known ? batch->global_count : kolo_session_count_labels(s, batch);
+                                    kolo_label_count *labels) {
+    const bool known = is_label_each(s), of_others = s->comm && !counts_samples(s);
+    *labels = known       ? (kolo_label_count){.count = batch->global_count}
+              : of_others ? (kolo_label_count){0}
+                          : kolo_session_count_labels(s, batch);
     if (known || !s->comm) return KOLO_OK;
-    if (!counts_samples(s)) *labels = 0;
-    return kolo_allreduce(s->comm, labels, 1, KOLO_DTYPE_I64, KOLO_SUM);
+    if (s->rule.weights) {
+        KOLO_TRY(kolo_allreduce(s->comm, &labels->weight, 1, KOLO_DTYPE_F64, KOLO_SUM));
+    }
+    return kolo_allreduce(s->comm, &labels->count, 1, KOLO_DTYPE_I64, KOLO_SUM);
 }

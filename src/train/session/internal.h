@@ -97,6 +97,7 @@ struct kolo_session {
     int *counts;                  /* of shards, by place on dp; NULL: none */
     kolo_batch audited;           /* by this rank in the next step; global_count 0: none */
     kolo_label_rule rule;         /* the labels that count */
+    float *label_weights;         /* a copy of those of `rule`; NULL: none */
     kolo_plan_times times;        /* of the latest step, with the copies of its inputs */
     int64_t busy_ns;              /* in the latest step with shards */
     const kolo_plan *evaluated;   /* the plan that evaluated last */
@@ -283,13 +284,19 @@ kolo_status kolo_session_replan(kolo_session *s);
 /* inputs.c */
 /* Copies a checked batch into the inputs of a plan that its current pass reads. */
 void kolo_session_feed(const kolo_session *s, const cached *c, const kolo_batch *batch);
-/* Labels of this rank's batch that count. */
-int64_t kolo_session_count_labels(const kolo_session *s, const kolo_batch *batch);
-/* Labels of the global batch: the loss is the mean over them. Collective. */
+/* Labels that count, and the weight that they have where the model weights classes, else 0: as in
+ * kolo_sums. */
+typedef struct kolo_label_count {
+    int64_t count;
+    double weight;
+} kolo_label_count;
+/* Those of this rank's batch. */
+kolo_label_count kolo_session_count_labels(const kolo_session *s, const kolo_batch *batch);
+/* Those of the global batch: the loss is the mean over them. Collective. */
 kolo_status kolo_session_sum_labels(const kolo_session *s, const kolo_batch *batch,
-                                    int64_t *labels);
+                                    kolo_label_count *labels);
 /* The metrics that the plan computed. */
-kolo_sums kolo_session_read_sums(const cached *c, int64_t samples, int64_t labels);
+kolo_sums kolo_session_read_sums(const cached *c, int64_t samples, kolo_label_count labels);
 
 /* prepare.c */
 /* What the plans of a step have in common. */
@@ -297,7 +304,7 @@ typedef struct kolo_step_scalars {
     double lr, update, grad_scale;
     int64_t rng_key;
 } kolo_step_scalars;
-kolo_step_scalars kolo_session_scalars(const kolo_session *s, double lr, int64_t labels);
+kolo_step_scalars kolo_session_scalars(const kolo_session *s, double lr, kolo_label_count labels);
 /* Sets the inputs and scalars of a plan for `part` of `samples` whose statistics are summed. fresh,
  * first: the first part of this rank, and of all ranks. */
 void kolo_session_prepare(kolo_session *s, const cached *c, const kolo_batch *part,

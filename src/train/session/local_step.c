@@ -10,15 +10,17 @@
 
 /* Metrics over all ranks. */
 static kolo_status sum_metrics(const kolo_session *s, kolo_sums *sums) {
-    double numbers[KOLO_MAX_METRICS + 2];
+    double numbers[KOLO_MAX_METRICS + 3];
     if (!s->comm) return KOLO_OK;
     for (int i = 0; i < KOLO_MAX_METRICS; i++) numbers[i] = sums->metric[i];
     numbers[KOLO_MAX_METRICS] = (double)sums->samples;
     numbers[KOLO_MAX_METRICS + 1] = (double)sums->labels;
-    KOLO_TRY(kolo_allreduce(s->comm, numbers, KOLO_MAX_METRICS + 2, KOLO_DTYPE_F64, KOLO_SUM));
+    numbers[KOLO_MAX_METRICS + 2] = sums->weight;
+    KOLO_TRY(kolo_allreduce(s->comm, numbers, KOLO_COUNT(numbers), KOLO_DTYPE_F64, KOLO_SUM));
     for (int i = 0; i < KOLO_MAX_METRICS; i++) sums->metric[i] = numbers[i];
     sums->samples = (int64_t)numbers[KOLO_MAX_METRICS];
     sums->labels = (int64_t)numbers[KOLO_MAX_METRICS + 1];
+    sums->weight = numbers[KOLO_MAX_METRICS + 2];
     return KOLO_OK;
 }
 
@@ -41,7 +43,7 @@ kolo_status kolo_session_step_alone(kolo_session *s, const kolo_batch *batch, do
     KOLO_TRY(kolo_rounds_start(s->rounds, own_steps(s)));
     if (own.count > 0) {
         const cached *finish;
-        int64_t labels = kolo_session_count_labels(s, &own);
+        const kolo_label_count labels = kolo_session_count_labels(s, &own);
         const kolo_step_scalars x = kolo_session_scalars(s, lr, labels);
         KOLO_TRY(kolo_session_run_micro_batches(s, &own, &x, &finish));
         *sums = kolo_session_read_sums(finish, own.count, labels);

@@ -148,6 +148,7 @@ void kolo_sums_add(kolo_sums *to, const kolo_sums *more) {
     for (int i = 0; table[i].name; i++) to->metric[i] += more->metric[i];
     to->samples += more->samples;
     to->labels += more->labels;
+    to->weight += more->weight;
 }
 
 kolo_metrics kolo_metrics_none(void) {
@@ -159,9 +160,12 @@ kolo_metrics kolo_metrics_none(void) {
 kolo_metrics kolo_sums_metrics(const kolo_sums *sums, bool tokens) {
     kolo_metrics m = kolo_metrics_none();
     for (int i = 0; table[i].name; i++) {
-        int64_t n = table[i].per == KOLO_PER_SAMPLE ? sums->samples : sums->labels;
+        const bool loss = i == KOLO_METRIC_LOSS || table[i].part_of_loss;
+        const double n = table[i].per == KOLO_PER_SAMPLE ? (double)sums->samples
+                         : loss                          ? kolo_sums_weight(sums)
+                                                         : (double)sums->labels;
         bool summed = table[i].output && !table[i].reduce && !isnan(sums->metric[i]);
-        if (summed) m.value[i] = n > 0 ? sums->metric[i] / (double)n : 0;
+        if (summed) m.value[i] = n > 0 ? sums->metric[i] / n : 0;
     }
     for (int i = 0; table[i].name; i++) {
         if (table[i].derive && (tokens || !table[i].tokens_only)) m.value[i] = table[i].derive(&m);
@@ -170,7 +174,8 @@ kolo_metrics kolo_sums_metrics(const kolo_sums *sums, bool tokens) {
 }
 
 double kolo_sums_loss(const kolo_sums *sums) {
-    return sums->labels > 0 ? sums->metric[KOLO_METRIC_LOSS] / (double)sums->labels : 0;
+    const double weight = kolo_sums_weight(sums);
+    return weight > 0 ? sums->metric[KOLO_METRIC_LOSS] / weight : 0;
 }
 
 void kolo_accumulator_add(kolo_accumulator *accumulator, const kolo_sums *step, int64_t ns) {

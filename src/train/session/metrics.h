@@ -9,6 +9,7 @@
 typedef struct kolo_sums {
     double metric[KOLO_MAX_METRICS];
     int64_t samples, labels; /* a sample may have several labels */
+    double weight;           /* of these labels, by which the loss is divided; 0: each has 1 */
 } kolo_sums;
 
 /* The sums of no samples, as plans of `graph` report them. */
@@ -23,6 +24,10 @@ bool kolo_metric_is_better(int row, double one, double other);
 kolo_metrics kolo_metrics_none(void);
 /* The values of all metrics but those of tensors. `tokens`: the data are tokens. */
 kolo_metrics kolo_sums_metrics(const kolo_sums *sums, bool tokens);
+/* What the loss is divided by; 0 without labels. */
+static inline double kolo_sums_weight(const kolo_sums *sums) {
+    return sums->weight != 0 ? sums->weight : (double)sums->labels;
+}
 /* The mean loss; 0 without labels. */
 double kolo_sums_loss(const kolo_sums *sums);
 

@@ -168,16 +168,6 @@ kolo_status kolo_model_check(const kolo_session_config *opts, int64_t batch, con
 
 /* ---- labels ---- */
 
-/* The leaf that v is a view of, or v. */
-static kolo_value through_views(const kolo_graph *g, kolo_value v) {
-    int32_t producer = kolo_info(g, v)->producer;
-    while (producer >= 0 && g->nodes[producer]->op->view) {
-        v = g->nodes[producer]->in[0];
-        producer = kolo_info(g, v)->producer;
-    }
-    return v;
-}
-
 /* The number of an input among the inputs of the graph. */
 static int input_number(const kolo_graph *g, kolo_value input) {
     int number = 0;
@@ -200,7 +190,7 @@ kolo_status kolo_label_rule_find(const kolo_graph *g, kolo_label_rule *rule) {
         const kolo_node *n = g->nodes[i];
         several |= n->op == &kolo_op_ctc_loss; /* a sum over the samples */
         if (n->op != &kolo_op_softmax_xent) continue;
-        kolo_value from = through_views(g, n->in[1]);
+        kolo_value from = kolo_viewed(g, n->in[1]);
         if (kolo_info(g, from)->kind != KOLO_VALUE_INPUT) continue;
         kolo_label_rule own = {
             .ignores = n->attr[KOLO_LOSS_HAS_IGNORE_INDEX].i,
@@ -220,5 +210,6 @@ kolo_status kolo_label_rule_find(const kolo_graph *g, kolo_label_rule *rule) {
                   kolo_info(g, y)->tensor.dtype == KOLO_DTYPE_I32;
     if (masked) rule->input = input_number(g, y); /* read by way of masks */
     if (several) rule->input = -1;
+    rule->weights = rule->input >= 0 ? g->label_weights : NULL;
     return KOLO_OK;
 }

@@ -215,6 +215,23 @@ static kolo_status build(const kolo_session *s, const cached *c, kolo_graph **gr
     return kolo_session_build(&config, kolo_max_i64(c->local, 1), graph);
 }
 
+/* The labels that count. Graphs of one model have the same weights of the classes. */
+static kolo_status find_label_rule(kolo_session *s, const kolo_graph *g) {
+    KOLO_TRY(kolo_label_rule_find(g, &s->rule));
+    if (!s->rule.weights) return KOLO_OK;
+    if (s->opts.served) {
+        return KOLO_FAIL(KOLO_ERR_UNSUPPORTED,
+                         "a loss that is divided by weights of classes cannot be trained with "
+                         "parameter servers: give it reduction \"sum\"");
+    }
+    const size_t bytes = (size_t)s->rule.classes * sizeof *s->label_weights;
+    if (!s->label_weights) s->label_weights = kolo_alloc(bytes);
+    if (!s->label_weights) return KOLO_NOMEM(bytes);
+    memcpy(s->label_weights, s->rule.weights, bytes);
+    s->rule.weights = s->label_weights;
+    return KOLO_OK;
+}
+
 /* The graph of a plan. That of the first plan states what the session needs. */
 static kolo_status build_graph(kolo_session *s, const cached *c, kolo_graph **graph) {
     KOLO_TRY(build(s, c, graph));
@@ -222,7 +239,7 @@ static kolo_status build_graph(kolo_session *s, const cached *c, kolo_graph **gr
     kolo_status status = check_parameters(s, *graph);
     if (status == KOLO_OK && first) status = find_inputs(s, *graph);
     if (status == KOLO_OK && first) status = find_needs(s, *graph);
-    if (status == KOLO_OK) status = kolo_label_rule_find(*graph, &s->rule);
+    if (status == KOLO_OK) status = find_label_rule(s, *graph);
     if (status != KOLO_OK) kolo_graph_destroy(*graph);
     return status;
 }

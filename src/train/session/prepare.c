@@ -10,11 +10,12 @@ static int64_t step_key(const kolo_session *s) {
     return (int64_t)kolo_hash_bytes(step, sizeof step);
 }
 
-kolo_step_scalars kolo_session_scalars(const kolo_session *s, double lr, int64_t labels) {
+kolo_step_scalars kolo_session_scalars(const kolo_session *s, double lr, kolo_label_count labels) {
+    const double weight = labels.weight != 0 ? labels.weight : (double)labels.count;
     return (kolo_step_scalars){
         .lr = lr,
         .update = kolo_optimizer_number(&s->opts.plan.optimizer, s->steps + 1),
-        .grad_scale = labels > 0 ? 1.0 / (double)labels : 0, /* the loss is their mean */
+        .grad_scale = weight > 0 ? 1.0 / weight : 0, /* the loss is their mean */
         .rng_key = step_key(s),
     };
 }

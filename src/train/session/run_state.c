@@ -44,7 +44,12 @@ static void add_metrics(kolo_text *text, const kolo_sums *sums, const kolo_sums 
 static void add_sums(kolo_text *text, const kolo_sums *sums, const kolo_sums *zero) {
     add_metrics(text, sums, zero, true);
     add_int(text, sums->samples);
-    add_int(text, sums->labels);
+    if (sums->weight == 0) {
+        add_int(text, sums->labels);
+    } else {
+        kolo_text_add(text, "%" PRId64 ":", sums->labels);
+        add_double(text, sums->weight);
+    }
 }
 
 void kolo_run_state_write(const kolo_run_state *s, kolo_text *text) {
@@ -136,11 +141,23 @@ static void next_metrics(reader *r, const kolo_sums *zero, bool every_model, kol
     }
 }
 
+/* "120 ", or with weights of the classes "120:97.5 ". */
+static void next_labels(reader *r, kolo_sums *sums) {
+    const size_t digits = strspn(r->at, "0123456789");
+    if (r->at[digits] != ':') {
+        sums->labels = next_int(r);
+        return;
+    }
+    sums->labels = strtoll(r->at, NULL, 10);
+    r->at += digits + 1;
+    sums->weight = next_double(r);
+}
+
 static kolo_sums next_sums(reader *r, const kolo_sums *zero) {
     kolo_sums sums = *zero;
     next_metrics(r, zero, true, &sums);
     sums.samples = next_int(r);
-    sums.labels = next_int(r);
+    next_labels(r, &sums);
     return sums;
 }
 

@@ -302,20 +302,20 @@ kolo_status kolo_session_step_served(kolo_session *s, const kolo_batch *batch, d
                                      kolo_sums *sums) {
     kolo_batch own = *batch;
     const cached *finish = NULL;
-    int64_t labels, own_labels = kolo_session_count_labels(s, batch);
+    kolo_label_count labels, own_labels = kolo_session_count_labels(s, batch);
     const bool alone = kolo_consistency_is_alone(&s->opts.consistency);
     labels = own_labels;
     if (!alone) KOLO_TRY(kolo_session_sum_labels(s, batch, &labels));
     if (alone) {
-        int64_t counts[] = {own.count, own_labels};
+        int64_t counts[] = {own.count, own_labels.count};
         KOLO_TRY(kolo_served_add_group(s->served, counts, 2));
         own.global_count = counts[0];
-        labels = counts[1];
+        labels = (kolo_label_count){.count = counts[1]};
     }
     kolo_tables *tables = s->served->tables;
     if (own.count > 0) {
         if (tables) KOLO_TRY(pull_rows(s, &own));
-        kolo_served_begin(s->served, own.count, own_labels);
+        kolo_served_begin(s->served, own.count, own_labels.count);
         s->posted = push_posted;
         const kolo_step_scalars x = kolo_session_scalars(s, lr, labels);
         KOLO_TRY(kolo_session_run_micro_batches(s, &own, &x, &finish));

@@ -101,7 +101,7 @@ kolo_status kolo_session_step_between(kolo_session *s, const kolo_batch *batch, 
     }
     if (own.count > 0) {
         const cached *finish;
-        const int64_t labels = kolo_session_count_labels(s, &own);
+        const kolo_label_count labels = kolo_session_count_labels(s, &own);
         const kolo_step_scalars x = kolo_session_scalars(s, lr, labels);
         KOLO_TRY(kolo_session_run_micro_batches(s, &own, &x, &finish));
         const kolo_sums step = kolo_session_read_sums(finish, own.count, labels);

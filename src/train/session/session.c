@@ -308,6 +308,7 @@ void kolo_session_destroy(kolo_session *s) {
     kolo_free(s->given);
     kolo_free(s->placement);
     kolo_free(s->speeds);
+    kolo_free(s->label_weights);
     for (size_t i = 0; i < KOLO_COUNT(s->patterns); i++) kolo_free(s->patterns[i]);
     for (size_t i = 0; i < KOLO_COUNT(s->exchanges); i++) kolo_free(s->exchanges[i]);
     kolo_free(s->model);

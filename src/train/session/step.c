@@ -60,7 +60,7 @@ static kolo_status step(kolo_session *s, const kolo_batch *batch, double lr, kol
     KOLO_ASSERT(!s->opts.evaluate_only && batch->global_count > 0);
     const bool shards = s->opts.shards > 0;
     const cached *finish; /* the plan that ends the step */
-    int64_t labels;
+    kolo_label_count labels;
     s->times = (kolo_plan_times){0};
     if (shards) KOLO_TRY(check_shards(s, batch));
     KOLO_TRY(kolo_session_check_batch(s, batch, UINT32_MAX));
