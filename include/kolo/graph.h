@@ -182,6 +182,25 @@ KOLO_API kolo_value kolo_resize(kolo_graph *g, kolo_value x, int64_t h, int64_t 
  * PyTorch's interpolate(mode="nearest"). */
 KOLO_API kolo_value kolo_resize_nearest(kolo_graph *g, kolo_value x, int64_t h, int64_t w);
 
+/* What is outside an image: zeros, the pixel at the border, or the image reflected there. */
+typedef enum kolo_grid_padding {
+    KOLO_GRID_ZEROS,
+    KOLO_GRID_BORDER,
+    KOLO_GRID_REFLECTION
+} kolo_grid_padding;
+/* A zero field takes its default. */
+typedef struct kolo_grid_sample_opts {
+    bool nearest; /* the nearest pixel; default bilinear between four */
+    kolo_grid_padding padding;
+    bool align_corners; /* -1 and 1 are the centres of the corner pixels, else borders of the image
+                         */
+} kolo_grid_sample_opts;
+
+/* Values of x [N,C,H,W] at the places of grid [N,h,w,2] -> [N,C,h,w], each x and y from -1 to 1
+ * (Jaderberg et al., 2015), as PyTorch's grid_sample. Both have gradients. `opts` may be NULL. */
+KOLO_API kolo_value kolo_grid_sample(kolo_graph *g, kolo_value x, kolo_value grid,
+                                     const kolo_grid_sample_opts *opts);
+
 /* A zero field takes its default, which is PyTorch's. */
 typedef struct kolo_lrn_opts {
     int64_t size;          /* channels of a window; 5 */
@@ -265,6 +284,13 @@ KOLO_API kolo_value kolo_softplus(kolo_graph *g, kolo_value x, double beta);
 KOLO_API kolo_value kolo_hardswish(kolo_graph *g, kolo_value x);
 KOLO_API kolo_value kolo_hardsigmoid(kolo_graph *g, kolo_value x);
 KOLO_API kolo_value kolo_tanh(kolo_graph *g, kolo_value x);
+KOLO_API kolo_value kolo_sin(kolo_graph *g, kolo_value x);
+KOLO_API kolo_value kolo_cos(kolo_graph *g, kolo_value x);
+KOLO_API kolo_value kolo_atan(kolo_graph *g, kolo_value x);
+/* The next integer below, above, and the nearest one (halves: the even one); the gradient is 0. */
+KOLO_API kolo_value kolo_floor(kolo_graph *g, kolo_value x);
+KOLO_API kolo_value kolo_ceil(kolo_graph *g, kolo_value x);
+KOLO_API kolo_value kolo_round(kolo_graph *g, kolo_value x);
 KOLO_API kolo_value kolo_sigmoid(kolo_graph *g, kolo_value x);
 /* The error function, 2 / sqrt(pi) times the integral of e^(-t^2) from 0 to x. */
 KOLO_API kolo_value kolo_erf(kolo_graph *g, kolo_value x);

@@ -15,6 +15,7 @@ CONSTANTS: Dict[str, Tuple[str, Tuple[str, ...]]] = {
                         ("allreduce", "broadcast", "barrier", "reduce", "reduce_scatter",
                          "allgather", "gather", "scatter", "alltoall", "send", "recv")),
     "kolo_init_kind": ("KOLO_INIT_", ("zero", "one", "uniform", "normal")),
+    "kolo_grid_padding": ("KOLO_GRID_", ("zeros", "border", "reflection")),
 }
 # ... names that the library parses, and suggests in its errors, ...
 PARSED = {"kolo_algorithm": "kolo_algorithm_parse",
@@ -82,6 +83,7 @@ struct kolo_conv3d_opts {
     int64_t dilation_d, dilation_h, dilation_w, groups;
 };
 struct kolo_recurrent_opts { bool reverse, bidirectional; kolo_value h, c; bool use_state; };
+struct kolo_grid_sample_opts { bool nearest; kolo_grid_padding padding; bool align_corners; };
 struct kolo_pool3d_opts {
     int64_t kernel_d, kernel_h, kernel_w, stride_d, stride_h, stride_w, pad_d, pad_h, pad_w;
     bool ceil, exclude_padding;
@@ -317,6 +319,7 @@ kolo_value kolo_avg_pool2d(kolo_graph *g, kolo_value x, const kolo_pool2d_opts *
 kolo_value kolo_global_avg_pool2d(kolo_graph *g, kolo_value x);
 kolo_value kolo_adaptive_avg_pool2d(kolo_graph *g, kolo_value x, int64_t h, int64_t w);
 kolo_value kolo_resize(kolo_graph *g, kolo_value x, int64_t h, int64_t w, bool align_corners);
+kolo_value kolo_grid_sample(kolo_graph *g, kolo_value x, kolo_value grid, const kolo_grid_sample_opts *opts);
 kolo_value kolo_resize_nearest(kolo_graph *g, kolo_value x, int64_t h, int64_t w);
 kolo_value kolo_max_pool3d(kolo_graph *g, kolo_value x, const kolo_pool3d_opts *opts);
 kolo_value kolo_avg_pool3d(kolo_graph *g, kolo_value x, const kolo_pool3d_opts *opts);
@@ -358,6 +361,12 @@ kolo_value kolo_elu(kolo_graph *g, kolo_value x, double alpha);
 kolo_value kolo_softplus(kolo_graph *g, kolo_value x, double beta);
 kolo_value kolo_hardswish(kolo_graph *g, kolo_value x);
 kolo_value kolo_hardsigmoid(kolo_graph *g, kolo_value x);
+kolo_value kolo_sin(kolo_graph *g, kolo_value x);
+kolo_value kolo_cos(kolo_graph *g, kolo_value x);
+kolo_value kolo_atan(kolo_graph *g, kolo_value x);
+kolo_value kolo_floor(kolo_graph *g, kolo_value x);
+kolo_value kolo_ceil(kolo_graph *g, kolo_value x);
+kolo_value kolo_round(kolo_graph *g, kolo_value x);
 kolo_value kolo_tanh(kolo_graph *g, kolo_value x);
 kolo_value kolo_sigmoid(kolo_graph *g, kolo_value x);
 kolo_value kolo_erf(kolo_graph *g, kolo_value x);

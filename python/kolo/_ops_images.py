@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Optional, Tuple, Union
 
 from ._bindings import c
+from ._options import code_of
 from .graph import Value, call
 
 Pair = Union[int, Tuple[int, int]]
@@ -112,6 +113,14 @@ def resize(x: Value, size: Pair, align_corners: bool = False) -> Value:
 def resize_nearest(x: Value, size: Pair) -> Value:
     """The nearest pixels -> [N,C,h,w], as PyTorch's interpolate(mode="nearest")."""
     return call("resize_nearest", x, *_pair(size))
+
+
+def grid_sample(x: Value, grid: Value, nearest: bool = False, padding: str = "zeros",
+                align_corners: bool = False) -> Value:
+    """Values of x [N,C,H,W] at the places of grid [N,h,w,2], as PyTorch's grid_sample -> [N,C,h,w].
+    padding: "zeros", "border" or "reflection"."""
+    opts = c.kolo_grid_sample_opts(nearest, code_of("kolo_grid_padding", "padding", padding), align_corners)
+    return call("grid_sample", x, grid, opts)
 
 
 def pixel_shuffle(x: Value, factor: int) -> Value:

@@ -238,6 +238,36 @@ def erf(x: Value) -> Value:
     return call("erf", x)
 
 
+def sin(x: Value) -> Value:
+    """The sine."""
+    return call("sin", x)
+
+
+def cos(x: Value) -> Value:
+    """The cosine."""
+    return call("cos", x)
+
+
+def atan(x: Value) -> Value:
+    """The arc tangent."""
+    return call("atan", x)
+
+
+def floor(x: Value) -> Value:
+    """The next integer below, without a gradient."""
+    return call("floor", x)
+
+
+def ceil(x: Value) -> Value:
+    """The next integer above, without a gradient."""
+    return call("ceil", x)
+
+
+def round(x: Value) -> Value:  # pylint: disable=redefined-builtin
+    """The nearest integer, of halves the even one, without a gradient."""
+    return call("round", x)
+
+
 def sigmoid(x: Value) -> Value:
     """1 / (1 + e^-x)."""
     return call("sigmoid", x)

@@ -120,6 +120,12 @@ kolo_value kolo_silu(kolo_graph *g, kolo_value x) { return apply(g, &kolo_op_sil
 kolo_value kolo_sigmoid(kolo_graph *g, kolo_value x) { return apply(g, &kolo_op_sigmoid, x, 0, 0); }
 kolo_value kolo_tanh(kolo_graph *g, kolo_value x) { return apply(g, &kolo_op_tanh, x, 0, 0); }
 kolo_value kolo_erf(kolo_graph *g, kolo_value x) { return apply(g, &kolo_op_erf, x, 0, 0); }
+kolo_value kolo_sin(kolo_graph *g, kolo_value x) { return apply(g, &kolo_op_sin, x, 0, 0); }
+kolo_value kolo_cos(kolo_graph *g, kolo_value x) { return apply(g, &kolo_op_cos, x, 0, 0); }
+kolo_value kolo_atan(kolo_graph *g, kolo_value x) { return apply(g, &kolo_op_atan, x, 0, 0); }
+kolo_value kolo_floor(kolo_graph *g, kolo_value x) { return apply(g, &kolo_op_floor, x, 0, 0); }
+kolo_value kolo_ceil(kolo_graph *g, kolo_value x) { return apply(g, &kolo_op_ceil, x, 0, 0); }
+kolo_value kolo_round(kolo_graph *g, kolo_value x) { return apply(g, &kolo_op_round, x, 0, 0); }
 
 /* ---- reference ---- */
 
@@ -141,6 +147,11 @@ static double softplus(double x, double p) {
 #define SOFTPLUS softplus
 #define ERF erf
 #define TANH tanh
+#define SIN sin
+#define COS cos
+#define ATAN atan
+#define FLOOR floor
+#define ROUND nearbyint
 
 typedef double function(double x, double p, double q);
 typedef double slope(double dy, double v, double p, double q);

@@ -34,6 +34,15 @@ FUNCTION(reciprocal)
 FUNCTION(neg)
 FUNCTION(abs)
 FUNCTION(square)
+FUNCTION(sin)
+FUNCTION(cos)
+FUNCTION(atan)
+
+static const kolo_grid_sample_opts grid_border = {.padding = KOLO_GRID_BORDER,
+                                                  .align_corners = true};
+static const kolo_grid_sample_opts grid_reflection = {.padding = KOLO_GRID_REFLECTION};
+static const kolo_grid_sample_opts grid_nearest = {
+    .nearest = true, .padding = KOLO_GRID_REFLECTION, .align_corners = true};
 
 #define CASE(name, value) \
     static kolo_value of_##name(kolo_graph *g, const kolo_value *x) { return value; }
@@ -46,6 +55,9 @@ CASE(elu, kolo_elu(g, x[0], 1.5))
 CASE(softplus, kolo_softplus(g, x[0], 2))
 CASE(hardswish, kolo_hardswish(g, kolo_scale(g, x[0], 5)))
 CASE(hardsigmoid, kolo_hardsigmoid(g, kolo_scale(g, x[0], 5)))
+CASE(floor, kolo_floor(g, kolo_scale(g, x[0], 5)))
+CASE(ceil, kolo_ceil(g, kolo_scale(g, x[0], 5)))
+CASE(round, kolo_round(g, kolo_scale(g, x[0], 5)))
 CASE(add, kolo_add(g, x[0], x[1]))
 CASE(sub, kolo_sub(g, x[0], x[1]))
 CASE(mul, kolo_mul(g, x[0], x[1]))
@@ -99,6 +111,10 @@ CASE(attention_window,
      kolo_cross_attention(g, x[0], x[1], x[2],
                           &(kolo_cross_attention_opts){.heads = 2, .causal = true, .window = 2}))
 CASE(flip, kolo_flip(g, x[0], 1))
+CASE(grid_sample, kolo_grid_sample(g, x[0], x[1], NULL))
+CASE(grid_border, kolo_grid_sample(g, x[0], kolo_scale(g, x[1], 2), &grid_border))
+CASE(grid_reflection, kolo_grid_sample(g, x[0], kolo_scale(g, x[1], 3), &grid_reflection))
+CASE(grid_nearest, kolo_grid_sample(g, x[0], kolo_scale(g, x[1], 3), &grid_nearest))
 CASE(conv3d, kolo_conv3d(g, x[0], x[1],
                          &(kolo_conv3d_opts){
                              .stride_d = 2, .pad_d = 1, .pad_w = 1, .dilation_h = 2, .groups = 2}))
@@ -183,6 +199,12 @@ static const struct {
     {"softplus", of_softplus, {X}, 1, 0},
     {"hardswish", of_hardswish, {X}, 1, 0},
     {"hardsigmoid", of_hardsigmoid, {X}, 1, 0},
+    {"sin", of_sin, {X}, 1, 1.5},
+    {"cos", of_cos, {X}, 1, 1.5},
+    {"atan", of_atan, {X}, 1, 0},
+    {"floor", of_floor, {X}, 1, 0},
+    {"ceil", of_ceil, {X}, 1, 0},
+    {"round", of_round, {X}, 1, 0},
     {"add", of_add, {X, S2(3, 1)}, 2, 0},
     {"sub", of_sub, {S1(4), X}, 2, 0},
     {"mul", of_mul, {X, S3(2, 1, 1)}, 2, 0},
@@ -230,6 +252,10 @@ static const struct {
      4,
      0},
     {"attention_window", of_attention_window, {S3(1, 4, 4), S3(1, 6, 4), S3(1, 6, 4)}, 3, 0},
+    {"grid_sample", of_grid_sample, {S4(2, 2, 3, 4), S4(2, 2, 3, 2)}, 2, 0},
+    {"grid_border", of_grid_border, {S4(2, 2, 3, 4), S4(2, 2, 3, 2)}, 2, 0},
+    {"grid_reflection", of_grid_reflection, {S4(2, 2, 3, 4), S4(2, 2, 3, 2)}, 2, 0},
+    {"grid_nearest", of_grid_nearest, {S4(2, 2, 3, 4), S4(2, 2, 3, 2)}, 2, 0},
     {"flip", of_flip, {X}, 1, 0},
     {"conv3d", of_conv3d, {{5, {2, 4, 5, 4, 3}}, {5, {6, 2, 3, 2, 3}}}, 2, 0},
     {"conv3d_dilated", of_conv3d_dilated, {{5, {1, 2, 6, 3, 3}}, {5, {2, 2, 2, 3, 3}}}, 2, 0},

@@ -98,7 +98,7 @@ static kolo_value some_add(random_graph *m, kolo_value x) {
 /* One that keeps numbers small, and has no gradient that grows. */
 static kolo_value some_function(random_graph *m, kolo_value x) {
     kolo_graph *g = m->g;
-    switch (below(m, 20)) {
+    switch (below(m, 25)) {
     case 0:
         return kolo_tanh(g, x);
     case 1:
@@ -137,6 +137,16 @@ static kolo_value some_function(random_graph *m, kolo_value x) {
         return kolo_dropout(g, x, 0.3);
     case 18:
         return kolo_pow(g, kolo_tanh(g, x), 3);
+    case 19:
+        return kolo_sin(g, kolo_scale(g, x, 2));
+    case 20:
+        return kolo_cos(g, x);
+    case 21:
+        return kolo_atan(g, x);
+    case 22:
+        return kolo_sub(g, x, kolo_round(g, x));
+    case 23:
+        return kolo_sub(g, below(m, 2) ? kolo_floor(g, x) : kolo_ceil(g, x), x);
     default:
         return kolo_square(g, kolo_sigmoid(g, x));
     }
@@ -239,6 +249,17 @@ static kolo_value some_view(random_graph *m, kolo_value x) {
     }
 }
 
+/* x at places that x states. */
+static kolo_value some_sample(random_graph *m, kolo_value x) {
+    const kolo_shape s = *shape_of(m, x);
+    kolo_value place = kolo_reshape(m->g, kolo_slice(m->g, x, 1, 0, 1),
+                                    kolo_shape_4(s.dim[0], s.dim[2], s.dim[3], 1));
+    place = kolo_concat_along(m->g, (kolo_value[]){place, kolo_scale(m->g, place, -0.7)}, 2, 3);
+    const kolo_grid_sample_opts opts = {.padding = (kolo_grid_padding)below(m, 3),
+                                        .align_corners = below(m, 2)};
+    return kolo_grid_sample(m->g, x, kolo_tanh(m->g, place), &opts);
+}
+
 /* Other layers of images [N,C,H,W]. */
 static kolo_value some_image_layer(random_graph *m, kolo_value x) {
     const kolo_shape s = *shape_of(m, x);
@@ -265,6 +286,7 @@ static kolo_value some_image_layer(random_graph *m, kolo_value x) {
         return kolo_reshape(m->g, y,
                             kolo_shape_4(n, shape_of(m, y)->dim[2] * 2, shape_of(m, y)->dim[3], w));
     case 3:
+        if (below(m, 3) == 0) return some_sample(m, x);
         if (below(m, 3) == 0) return kolo_resize_nearest(m->g, x, 1 + below(m, 6), 1 + below(m, 6));
         return kolo_resize(m->g, x, 1 + below(m, 6), 1 + below(m, 6), below(m, 2));
     case 4:

@@ -81,6 +81,21 @@ kolo_between kolo_resize_row(const kolo_attr *attr, int64_t i, int64_t from, int
 extern const kolo_op kolo_op_adaptive_avg_pool2d, kolo_op_adaptive_avg_pool2d_bwd, kolo_op_resize,
     kolo_op_resize_bwd;
 
+/* grid_sample: x [N,C,H,W], grid [N,h,w,2] -> y [N,C,h,w]: at each place the grid has x and y, from
+ * -1 to 1 over the image, of which y is the value, bilinear between four pixels or that of the
+ * nearest one. grid_sample_bwd: dy, x, grid -> dx, dgrid. */
+enum { KOLO_GRID_NEAREST, KOLO_GRID_PADDING, KOLO_GRID_CORNERS };
+/* The pixels that a value is made of, at `at` in their plane (-1: outside, where pixels are 0), and
+ * their weights, with the derivatives of these by x and y. */
+typedef struct kolo_grid_taps {
+    int n;
+    int64_t at[4];
+    double weight[4], by_x[4], by_y[4];
+} kolo_grid_taps;
+/* Those of the place x, y of the grid. */
+kolo_grid_taps kolo_grid_find(double x, double y, int64_t H, int64_t W, const kolo_attr *attr);
+extern const kolo_op kolo_op_grid_sample, kolo_op_grid_sample_bwd;
+
 /* lrn: x [N,C,...] -> y, s: s = k + alpha / size * (sum of x^2 over the channels c - size / 2
  * to c + (size - 1) / 2), y = x s^-beta. lrn_bwd: dy, x, s -> dx. */
 enum { KOLO_LRN_SIZE, KOLO_LRN_ALPHA, KOLO_LRN_BETA, KOLO_LRN_K };

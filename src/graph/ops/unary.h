@@ -11,8 +11,9 @@
  * The row declares the ops `name` and `name_bwd` (dy, v -> dx), their reference kernels and their
  * vector kernels. The formulas are compiled for doubles (op/unary.c) and for vectors
  * (kernel/simd/unary.isa.c), which define N(number), IF(condition, a, b), EXP, EXPM1 (below 1),
- * LOG, SQRT, POW, SIGMOID, SOFTPLUS, ERF and TANH. Both evaluate both sides of an IF. Comparisons
- * are combined with &. A comparison with a NaN is false: formulas pass NaN on.
+ * LOG, SQRT, POW, SIGMOID, SOFTPLUS, ERF, TANH, SIN, COS, ATAN, FLOOR and ROUND (halves to even
+ * numbers). Both evaluate both sides of an IF. Comparisons are combined with &. A comparison with a
+ * NaN is false: formulas pass NaN on.
  *
  * As in PyTorch, the gradient of hardtanh, unlike clamp, is 0 at the bounds, and silu of -infinity
  * is NaN. silu: Elfwing et al., "Sigmoid-weighted linear units", 2018; elu: Clevert et al., 2016;
@@ -46,7 +47,13 @@
         (dy * SIGMOID(v)) * (N(1) + v * (N(1) - SIGMOID(v))))                                   \
     ROW(X, erf, NULL, NULL, INPUT, ERF(x), dy *(N(1.1283791670955126) * EXP(-v * v)))           \
     ROW(X, sigmoid, NULL, NULL, OUTPUT, SIGMOID(x), (dy * v) * (N(1) - v))                      \
-    ROW(X, tanh, NULL, NULL, OUTPUT, TANH(x), (N(1) - v * v) * dy)
+    ROW(X, tanh, NULL, NULL, OUTPUT, TANH(x), (N(1) - v * v) * dy)                              \
+    ROW(X, sin, NULL, NULL, INPUT, SIN(x), dy *COS(v))                                          \
+    ROW(X, cos, NULL, NULL, INPUT, COS(x), -dy *SIN(v))                                         \
+    ROW(X, atan, NULL, NULL, INPUT, ATAN(x), dy / (N(1) + v * v))                               \
+    ROW(X, floor, NULL, NULL, INPUT, FLOOR(x), dy *N(0))                                        \
+    ROW(X, ceil, NULL, NULL, INPUT, -FLOOR(-x), dy *N(0))                                       \
+    ROW(X, round, NULL, NULL, INPUT, ROUND(x), dy *N(0))
 
 enum { KOLO_UNARY_P, KOLO_UNARY_Q };
 

@@ -52,6 +52,8 @@
     X(adaptive_avg_pool2d_bwd)          \
     X(resize)                           \
     X(resize_bwd)                       \
+    X(grid_sample)                      \
+    X(grid_sample_bwd)                  \
     X(lrn)                              \
     X(lrn_bwd)                          \
     X(batch_norm)                       \

@@ -48,6 +48,61 @@ INLINE vf power(vf x, vf e) {
     return exponent < 0 ? 1.0f / y : y;
 }
 
+INLINE vf magnitude(vf x) { return (vf)((vi)x & 0x7fffffff); }
+
+/* sin(x + quarter pi / 2): with n = round(x 2 / pi) and r = x - n pi / 2, at most pi / 4, by pi / 2
+ * in three parts, the polynomial of the sine or cosine of r (Cephes' sinf and cosf). Of an x beyond
+ * 8192, where the parts do not suffice, by the C library. */
+INLINE vf sine(vf x, int quarter) {
+    const float most = 8192;
+    const vf shift = splat(12582912); /* 1.5 * 2^23: adding it rounds to an integer */
+    const vf t = mul_add(x, splat(0.636619772f), shift), n = t - shift;
+    const vu turn = (vu)t + (uint32_t)quarter;
+    vf r = mul_add(n, splat(-1.5703125f), x);
+    r = mul_add(n, splat(-4.837512969970703125e-4f), r);
+    r = mul_add(n, splat(-7.549789954891882e-8f), r);
+    const vf square = r * r;
+    vf s = mul_add(square, splat(-1.9515295891e-4f), splat(8.3321608736e-3f));
+    s = mul_add(square, s, splat(-1.6666654611e-1f));
+    s = mul_add(r * square, s, r);
+    vf c = mul_add(square, splat(2.443315711809948e-5f), splat(-1.388731625493765e-3f));
+    c = mul_add(square, c, splat(4.166664568298827e-2f));
+    c = mul_add(square * square, c, mul_add(square, splat(-0.5f), splat(1)));
+    vf y = select((vi)(turn & 1) == 1, c, s);
+    y = select((vi)(turn & 2) == 2, -y, y);
+    const vf size = magnitude(x);
+    for (int i = 0; largest_lane(size) > most && i < VL; i++) {
+        if (size[i] > most) y[i] = quarter ? __builtin_cosf(x[i]) : __builtin_sinf(x[i]);
+    }
+    return y;
+}
+
+/* atan(|x|) is that of (|x| - 1) / (|x| + 1) plus pi / 4, or above tan(3 pi / 8) that of -1 / |x|
+ * plus pi / 2, so that the argument is at most tan(pi / 8) (Cephes' atanf). */
+INLINE vf arctangent(vf x) {
+    const vf size = magnitude(x);
+    const vi large = size > splat(2.41421356f), middle = size > splat(0.414213562f);
+    vf z = select(middle, (size - 1.0f) / (size + 1.0f), size);
+    z = select(large, -1.0f / size, z);
+    const vf square = z * z;
+    vf p = mul_add(square, splat(8.05374449538e-2f), splat(-1.38776856032e-1f));
+    p = mul_add(square, p, splat(1.99777106478e-1f));
+    p = mul_add(square, p, splat(-3.33329491539e-1f));
+    p = mul_add(z * square, p, z);
+    p += select(large, splat(1.57079633f), select(middle, splat(0.785398163f), splat(0)));
+    return select(x < splat(0), -p, p);
+}
+
+/* Numbers of 2^23 and more are integers. */
+INLINE vf round_to_even(vf x) {
+    const vf size = magnitude(x), y = (size + 0x1p23f) - 0x1p23f;
+    return select(size < splat(0x1p23f), select(x < splat(0), -y, y), x);
+}
+INLINE vf round_down(vf x) {
+    const vf y = round_to_even(x);
+    return select(y > x, y - 1.0f, y);
+}
+
 #define N(number) splat((float)(number))
 #define IF select
 #define EXP exponential_full
@@ -59,6 +114,11 @@ INLINE vf power(vf x, vf e) {
 #define SOFTPLUS softplus
 #define ERF error
 #define TANH hyperbolic_tangent
+#define SIN(x) sine(x, 0)
+#define COS(x) sine(x, 1)
+#define ATAN arctangent
+#define FLOOR round_down
+#define ROUND round_to_even
 
 typedef vf vector_function(vf a, vf v, vf p, vf q);
 

@@ -371,6 +371,15 @@ static kolo_status extremum(onnx_export *c) {
     return reduce(c, integer(c, KOLO_REDUCE_MIN) ? "ReduceMin" : "ReduceMax");
 }
 
+static kolo_status grid_sample(onnx_export *c) {
+    static const char *const paddings[] = {"zeros", "border", "reflection"};
+    onnx_emit(c->w, "GridSample", c->out, c->in[0], c->in[1], NULL);
+    onnx_add_text(c->w, "mode", integer(c, KOLO_GRID_NEAREST) ? "nearest" : "bilinear");
+    onnx_add_text(c->w, "padding_mode", paddings[integer(c, KOLO_GRID_PADDING)]);
+    onnx_add_int(c->w, "align_corners", integer(c, KOLO_GRID_CORNERS));
+    return KOLO_OK;
+}
+
 /* With one attribute. */
 static kolo_status with_attribute(onnx_export *c, const char *op, const char *name) {
     onnx_emit(c->w, op, c->out, c->in[0], NULL, NULL);
@@ -433,6 +442,7 @@ static const struct {
     {&kolo_op_avg_pool2d, avg_pool, NULL},
     {&kolo_op_adaptive_avg_pool2d, adaptive_avg_pool, NULL},
     {&kolo_op_resize, resize, NULL},
+    {&kolo_op_grid_sample, grid_sample, NULL},
     {&kolo_op_lrn, lrn, NULL},
     {&kolo_op_linear, linear, NULL},
     {&kolo_op_bias, bias, NULL},
@@ -473,6 +483,12 @@ static const struct {
     {&kolo_op_silu, silu, NULL},
     {&kolo_op_softplus, softplus, NULL},
     {&kolo_op_relu, NULL, "Relu"},
+    {&kolo_op_sin, NULL, "Sin"},
+    {&kolo_op_cos, NULL, "Cos"},
+    {&kolo_op_atan, NULL, "Atan"},
+    {&kolo_op_floor, NULL, "Floor"},
+    {&kolo_op_ceil, NULL, "Ceil"},
+    {&kolo_op_round, NULL, "Round"},
     {&kolo_op_add, NULL, "Add"},
     {&kolo_op_broadcast_add, NULL, "Add"},
     {&kolo_op_mul, NULL, "Mul"},

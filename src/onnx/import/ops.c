@@ -166,6 +166,7 @@ const onnx_op onnx_ops[] = {
     {"Resize", onnx_map_resize, NULL, 1, 4,
      "mode coordinate_transformation_mode nearest_mode antialias cubic_coeff_a "
      "keep_aspect_ratio_policy exclude_outside extrapolation_value axes "},
+    {"GridSample", onnx_map_grid_sample, NULL, 2, 2, "align_corners mode padding_mode "},
     {"Upsample", onnx_map_resize, NULL, 1, 2, "mode "},
 
     /* sources of constants */

@@ -32,6 +32,7 @@ kolo_status onnx_map_trilu(onnx_call *c);
 kolo_status onnx_map_depth_to_space(onnx_call *c);
 kolo_status onnx_map_center_crop_pad(onnx_call *c);
 kolo_status onnx_map_resize(onnx_call *c);
+kolo_status onnx_map_grid_sample(onnx_call *c);
 
 /* scatter.c */
 kolo_status onnx_map_scatter(onnx_call *c);

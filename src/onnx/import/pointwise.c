@@ -29,6 +29,13 @@ PLAIN(reciprocal, kolo_reciprocal(g, x))
 PLAIN(negative, kolo_neg(g, x))
 PLAIN(absolute, kolo_abs(g, x))
 PLAIN(error_function, kolo_erf(g, x))
+PLAIN(sine, kolo_sin(g, x))
+PLAIN(cosine, kolo_cos(g, x))
+PLAIN(tangent, kolo_div(g, kolo_sin(g, x), kolo_cos(g, x)))
+PLAIN(arctangent, kolo_atan(g, x))
+PLAIN(round_down, kolo_floor(g, x))
+PLAIN(round_up, kolo_ceil(g, x))
+PLAIN(round_to_even, kolo_round(g, x))
 PLAIN(gelu, kolo_gelu(g, x, onnx_text_is(c, "approximate", "tanh", false)))
 PLAIN(leaky_relu, kolo_leaky_relu(g, x, onnx_float(c, "alpha", 0.01)))
 PLAIN(elu, kolo_elu(g, x, onnx_float(c, "alpha", 1)))
@@ -50,6 +57,14 @@ PLAIN(area_tangent, kolo_scale(g,
                                0.5))
 PLAIN(swish, kolo_mul(g, x, kolo_sigmoid(g, kolo_scale(g, x, onnx_float(c, "alpha", 1)))))
 
+/* asin(x) = atan(x / sqrt(1 - x^2)) */
+static kolo_value arcsine(const onnx_call *c, kolo_graph *g, kolo_value x) {
+    const kolo_value rest = kolo_add_number(g, kolo_neg(g, kolo_square(g, x)), 1);
+    return kolo_atan(g, kolo_mul(g, x, kolo_rsqrt(g, rest)));
+}
+static kolo_value arccosine(const onnx_call *c, kolo_graph *g, kolo_value x) {
+    return kolo_add_number(g, kolo_neg(g, arcsine(c, g, x)), 1.5707963267948966);
+}
 static kolo_value hard_sigmoid(const onnx_call *c, kolo_graph *g, kolo_value x) {
     double alpha = onnx_float(c, "alpha", 0.2), beta = onnx_float(c, "beta", 0.5);
     return kolo_clamp(g, kolo_add_number(g, kolo_scale(g, x, alpha), beta), 0, 1);
@@ -105,6 +120,15 @@ static const struct {
     {"Shrink", shrink},
     {"Sign", sign},
     {"ThresholdedRelu", thresholded_relu},
+    {"Sin", sine},
+    {"Cos", cosine},
+    {"Tan", tangent},
+    {"Asin", arcsine},
+    {"Acos", arccosine},
+    {"Atan", arctangent},
+    {"Floor", round_down},
+    {"Ceil", round_up},
+    {"Round", round_to_even},
     {"Sinh", hyperbolic_sine},
     {"Cosh", hyperbolic_cosine},
     {"Asinh", area_sine},
@@ -170,12 +194,11 @@ kolo_status onnx_map_binary(onnx_call *c) {
     double number;
     kolo_value a, b;
     KOLO_TRY(check_floats(c));
-    for (int i = 0; i < c->n_in && strcmp(c->node->op_type, "Div") == 0; i++) {
-        if (!c->in[i]->whole) continue;
-        return ONNX_FAIL(c,
-                         "input %d (\"%.100s\") holds integers; those that depend on the samples "
-                         "cannot be divided",
-                         i, c->in[i]->name);
+    const bool divides = strcmp(c->node->op_type, "Div") == 0;
+    if (divides && (c->in[0]->whole || c->in[1]->whole)) {
+        KOLO_TRY(onnx_operand(c, 0, &a));
+        KOLO_TRY(onnx_operand(c, 1, &b));
+        return onnx_set_whole(c, 0, onnx_truncated(c->g, kolo_div(c->g, a, b)));
     }
     for (int i = 0; i < 2 && c->n_in == 2; i++) {
         const kolo_shape of_x = onnx_shape(c, 1 - i), of_number = onnx_shape(c, i);
@@ -349,6 +372,11 @@ kolo_status onnx_map_clip(onnx_call *c) {
     return onnx_set(c, 0, kolo_clamp(c->g, x, low < high ? low : high, high));
 }
 
+kolo_value onnx_truncated(kolo_graph *g, kolo_value x) {
+    const kolo_value above = kolo_floor(g, kolo_clamp(g, x, 0, INFINITY));
+    return kolo_add(g, above, kolo_ceil(g, kolo_clamp(g, x, -INFINITY, 0)));
+}
+
 /* The ONNX type of an input, of those that a Cast may give. */
 static int64_t type_of(const onnx_call *c, int i) {
     if (onnx_is_boolean(c, i)) return ONNX__TENSOR_PROTO__DATA_TYPE__BOOL;
@@ -366,6 +394,10 @@ kolo_status onnx_map_cast(onnx_call *c) {
     const bool to_integers =
         to == ONNX__TENSOR_PROTO__DATA_TYPE__INT64 || to == ONNX__TENSOR_PROTO__DATA_TYPE__INT32;
     if (to_integers && c->in[0]->whole) return onnx_set_whole(c, 0, x);
+    if (to_integers && !integers) {
+        const bool is_whole = c->in[0]->boolean;
+        return onnx_set_whole(c, 0, is_whole ? x : onnx_truncated(c->g, x));
+    }
     if (to_integers && integers) return onnx_set(c, 0, x);
     if (!integers && to == ONNX__TENSOR_PROTO__DATA_TYPE__BOOL) {
         if (c->in[0]->boolean) return onnx_set_boolean(c, 0, x);

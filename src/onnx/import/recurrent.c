@@ -275,9 +275,10 @@ static kolo_status set_outputs(onnx_call *c, const onnx_layer *l, const kolo_val
     kolo_value last_cell[2] = {KOLO_NONE, KOLO_NONE};
     for (int d = 0; d < l->directions; d++) {
         const bool reverse = l->reverse || d == 1;
-        steps[d] = kolo_value_ok(l->inside) ? kolo_mul(c->g, h[d], l->inside) : h[d];
-        if (!l->batch_first) steps[d] = kolo_transpose(c->g, steps[d], 0, 1);
-        if (is_wanted(c, 1)) last[d] = reverse ? step_of(c, l, h[d], 0) : last_of(c, l, h[d]);
+        const kolo_value counted =
+            kolo_value_ok(l->inside) ? kolo_mul(c->g, h[d], l->inside) : h[d];
+        steps[d] = l->batch_first ? counted : kolo_transpose(c->g, counted, 0, 1);
+        if (is_wanted(c, 1)) last[d] = reverse ? step_of(c, l, counted, 0) : last_of(c, l, h[d]);
         if (is_wanted(c, 2)) last_cell[d] = last_of(c, l, cell[d]);
     }
     if (is_wanted(c, 0)) {

@@ -326,3 +326,26 @@ kolo_status onnx_map_resize(onnx_call *c) {
         [KOLO_SIZE_H].i = r.dim[2].to, [KOLO_SIZE_W].i = r.dim[3].to, [KOLO_SIZE_MODE].i = mode};
     return onnx_set(c, 0, kolo_graph_add1(c->g, &kolo_op_resize, &x, 1, attr));
 }
+
+kolo_status onnx_map_grid_sample(onnx_call *c) {
+    static const char *const paddings[] = {"zeros", "border", "reflection"};
+    const bool nearest = onnx_text_is(c, "mode", "nearest", false);
+    kolo_grid_sample_opts opts = {.nearest = nearest,
+                                  .align_corners = onnx_int(c, "align_corners", 0) != 0};
+    kolo_value x, grid;
+    size_t padding = 0;
+    while (padding < KOLO_COUNT(paddings) &&
+           !onnx_text_is(c, "padding_mode", paddings[padding], padding == 0)) {
+        padding++;
+    }
+    if (padding == KOLO_COUNT(paddings)) return ONNX_FAIL(c, "attribute padding_mode");
+    opts.padding = (kolo_grid_padding)padding;
+    if (!nearest && !onnx_text_is(c, "mode", "linear", true) &&
+        !onnx_text_is(c, "mode", "bilinear", true)) {
+        return ONNX_FAIL(c, "attribute mode: linear and nearest are supported");
+    }
+    KOLO_TRY(onnx_value(c, 0, &x));
+    KOLO_TRY(onnx_value(c, 1, &grid));
+    if (kolo_value_shape(c->g, x).rank != 4) return ONNX_FAIL(c, "images [N,C,H,W] are supported");
+    return onnx_set(c, 0, kolo_grid_sample(c->g, x, grid, &opts));
+}

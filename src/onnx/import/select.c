@@ -92,6 +92,23 @@ kolo_status onnx_map_top_k(onnx_call *c) {
     return onnx_set_whole(c, 1, kolo_concat_along(c->g, places, k, axis));
 }
 
+/* The same of an input of integers, by rows of a unit matrix: indices below 0 select none. */
+static kolo_status one_hot_of_integers(onnx_call *c, kolo_value ids, int64_t depth,
+                                       kolo_value *one) {
+    const kolo_shape square = kolo_shape_2(depth, depth);
+    kolo_shape s = kolo_value_shape(c->g, ids);
+    const int64_t n = s.rank > 0 ? s.dim[0] : 1, count = kolo_shape_count(&s);
+    kolo_value table;
+    float *f = NULL;
+    KOLO_TRY(onnx_floats(c, host_count(&square, HOST_MOST), &f));
+    for (int64_t k = 0; k < depth * depth; k++) f[k] = k / depth == k % depth;
+    KOLO_TRY(onnx_table(c, onnx_text(c->node->output[0]), &square, f, &table));
+    ids = onnx_as(c, ids, kolo_shape_2(n, n > 0 ? count / n : 0));
+    s.dim[s.rank++] = depth;
+    *one = onnx_as(c, kolo_embedding(c->g, table, ids, KOLO_NONE), s);
+    return kolo_graph_check(c->g);
+}
+
 /* 1 at the place that each index states, along a new last dimension. Indices below 0 count from the
  * end; others outside select none. */
 static kolo_status one_hot(onnx_call *c, int64_t depth, kolo_value *one) {
@@ -99,12 +116,9 @@ static kolo_status one_hot(onnx_call *c, int64_t depth, kolo_value *one) {
     KOLO_TRY(onnx_value(c, 0, &x));
     kolo_shape s = kolo_value_shape(c->g, x);
     if (s.rank == KOLO_MAX_RANK) return ONNX_FAIL(c, "a result of too many dimensions");
-    if (kolo_value_dtype(c->g, x) == KOLO_DTYPE_I32) {
-        return ONNX_FAIL(c, "input 0 (\"%.100s\") holds integers that depend on the samples",
-                         c->in[0]->name);
-    }
+    if (kolo_value_dtype(c->g, x) == KOLO_DTYPE_I32) return one_hot_of_integers(c, x, depth, one);
     s.dim[s.rank++] = 1;
-    x = onnx_as(c, x, s);
+    x = onnx_as(c, c->in[0]->whole ? x : onnx_truncated(c->g, x), s);
     KOLO_TRY(numbered(c, depth, 0, 1, 0, 1, &numbers));
     KOLO_TRY(numbered(c, depth, 0, 1, -(double)depth, 1, &before));
     *one = kolo_add(c->g, kolo_equal(c->g, x, numbers), kolo_equal(c->g, x, before));

@@ -105,6 +105,25 @@ static void resizing_is_the_reference(void **state) {
     }
 }
 
+static void sampling(int threads) {
+    static const int64_t cases[][5] = {{3, 7, 5, 13, 21}, {16, 4, 4, 1, 3}, {1, 1, 6, 5, 2}};
+    for (size_t i = 0; i < 12 * KOLO_COUNT(cases); i++) {
+        const int64_t *c = cases[i / 12], variant = (int64_t)i % 12;
+        const kolo_shape x = kolo_shape_4(2, c[0], c[1], c[2]);
+        const kolo_shape grid = kolo_shape_4(2, c[3], c[4], 2);
+        const kolo_shape forward[] = {x, grid}, backward[] = {{4, {2, c[0], c[3], c[4]}}, x, grid};
+        const kolo_attr attr[KOLO_MAX_ATTRS] = {{variant / 6}, {variant / 2 % 3}, {variant % 2}};
+        kolo_kernel_spec spec;
+        test_kernel_spec(&spec, &kolo_op_grid_sample, attr, 2, forward, NULL, 1, NULL, threads);
+        test_kernel_fitting(&kolo_simd_grid_sample, &spec, NULL, 1e-6);
+        test_kernel_spec(&spec, &kolo_op_grid_sample_bwd, attr, 3, backward, NULL, 2, NULL,
+                         threads);
+        test_kernel_fitting(&kolo_simd_grid_sample_bwd, &spec, NULL, 1e-5);
+    }
+}
+
+static void sampling_is_the_reference(void **state) { test_each_set(sampling); }
+
 /* A copy of a pixel is the pixel, also where it is infinite. */
 static void nearest_pixels_are_copies(void **state) {
     static const float pixels[] = {-INFINITY, 2, INFINITY, -3};
@@ -209,6 +228,7 @@ TEST_MAIN(test_simd_vision) {
         cmocka_unit_test(pools_are_the_reference),
         cmocka_unit_test(adaptive_pools_are_the_reference),
         cmocka_unit_test(resizing_is_the_reference),
+        cmocka_unit_test(sampling_is_the_reference),
         cmocka_unit_test(nearest_pixels_are_copies),
         cmocka_unit_test(lrn_is_the_reference),
         cmocka_unit_test(losses_of_maps_are_the_reference),

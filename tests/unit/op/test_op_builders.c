@@ -10,8 +10,9 @@ typedef kolo_value build_fn(kolo_graph *g, kolo_value x);
 
 static kolo_value functions(kolo_graph *g, kolo_value x) {
     static kolo_value (*const all[])(kolo_graph * g, kolo_value x) = {
-        kolo_exp,  kolo_log,    kolo_sqrt, kolo_rsqrt,     kolo_reciprocal,  kolo_neg,   kolo_abs,
-        kolo_tanh, kolo_square, kolo_silu, kolo_hardswish, kolo_hardsigmoid, kolo_relu6,
+        kolo_exp,  kolo_log,    kolo_sqrt,  kolo_rsqrt,     kolo_reciprocal,  kolo_neg,   kolo_abs,
+        kolo_tanh, kolo_square, kolo_silu,  kolo_hardswish, kolo_hardsigmoid, kolo_relu6, kolo_sin,
+        kolo_cos,  kolo_atan,   kolo_floor, kolo_ceil,      kolo_round,
     };
     for (size_t i = 0; i < KOLO_COUNT(all); i++) x = all[i](g, x);
     x = kolo_clamp(g, kolo_pow(g, x, -0.5), -INFINITY, 3);

@@ -76,6 +76,14 @@ static kolo_value adaptive_tiles(kolo_graph *g) {
     assert_ptr_equal(g->nodes[0]->op, &kolo_op_avg_pool2d);
     return y;
 }
+static kolo_value sample_by(kolo_graph *g, int64_t n, int64_t coordinates) {
+    const kolo_shape shape = kolo_shape_4(n, 3, 5, coordinates);
+    const kolo_value grid = kolo_input(g, "grid", KOLO_DTYPE_F32, shape);
+    return kolo_grid_sample(g, image(g, 2, 4, 9, 7), grid, NULL);
+}
+static kolo_value sampled(kolo_graph *g) { return sample_by(g, 2, 2); }
+static kolo_value sampled_once(kolo_graph *g) { return sample_by(g, 1, 2); }
+static kolo_value sampled_deep(kolo_graph *g) { return sample_by(g, 2, 3); }
 static kolo_value resized(kolo_graph *g) {
     return kolo_resize(g, image(g, 2, 4, 9, 7), 20, 5, false);
 }
@@ -181,6 +189,7 @@ static void shapes_come_out(void **state) {
         {adaptive_pool, "[2,4,4,7]"},
         {adaptive_tiles, "[2,4,3,1]"},
         {resized, "[2,4,20,5]"},
+        {sampled, "[2,4,3,5]"},
         {normalized, "[2,4,9,7]"},
         {scaled, "[2,4,9,7]"},
         {loss_maps, "[]"},
@@ -405,6 +414,8 @@ static void failures_name_op_and_shapes(void **state) {
         {combine_other, "expert_combine: ", "f32 [2,2,4,6], i32 [2,5,3]", "of y [E,N,P,C]"},
         {ctc_samples, "ctc_loss: ", "f32 [5,7,3], i32 [4,2]", "the same number of samples"},
         {ctc_blank, "ctc_loss: ", "f32 [5,7,3], i32 [5,2]", "the blank is 3"},
+        {sampled_once, "grid_sample: ", "f32 [1,3,5,2]", "a row for each sample"},
+        {sampled_deep, "grid_sample: ", "f32 [2,3,5,3]", "x and y of each place"},
         {resize_none, "resize: ", "f32 [2,4,9,7]", "0 x 5 pixels"},
         {adaptive_rank, "adaptive_avg_pool2d: ", "f32 [5,7]", "N,C,H,W"},
         {lrn_power, "lrn: ", "f32 [2,4,9,7]", "beta -1"},

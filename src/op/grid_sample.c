@@ -1,0 +1,214 @@
+/* Sampling of images at places that a tensor states, and its gradients (Jaderberg et al., "Spatial
+ * transformer networks", 2015); conventions of PyTorch's grid_sample. */
+#include "graph/ops/ops.h"
+#include "graph/ops/rules.h"
+#include "kernel/ref/ref.h"
+
+#include <math.h>
+#include <string.h>
+
+static const char *const grid_attrs[] = {"nearest", "padding", "corners", NULL};
+
+/* ---- places ---- */
+
+/* A coordinate in pixels, and its derivative by that of the grid. */
+typedef struct place {
+    double at, slope;
+} place;
+
+/* Reflects a coordinate at the borders of [low, low + span] until it is inside. */
+static place reflect(place p, double low, double span) {
+    double from = p.at - low;
+    if (!(span > 0)) return (place){0, 0};
+    if (from < 0) {
+        from = -from;
+        p.slope = -p.slope;
+    }
+    const double rest = fmod(from, span);
+    const bool turned = fmod(floor(from / span), 2) != 0;
+    p.at = low + (turned ? span - rest : rest);
+    if (turned) p.slope = -p.slope;
+    return p;
+}
+
+static place find(double coordinate, int64_t size, const kolo_attr *attr) {
+    const bool corners = attr[KOLO_GRID_CORNERS].i;
+    const double last = (double)(size - 1), span = corners ? last : (double)size;
+    const double low = corners ? 0 : -0.5;
+    place p = {(coordinate + 1) * span / 2 + low, span / 2};
+    if (attr[KOLO_GRID_PADDING].i == KOLO_GRID_ZEROS) return p;
+    if (attr[KOLO_GRID_PADDING].i == KOLO_GRID_REFLECTION) p = reflect(p, low, span);
+    if (!(p.at > 0)) return (place){0, 0}; /* NaN too */
+    return p.at >= last ? (place){last, 0} : p;
+}
+
+kolo_grid_taps kolo_grid_find(double x, double y, int64_t H, int64_t W, const kolo_attr *attr) {
+    place row = find(y, H, attr), column = find(x, W, attr);
+    kolo_grid_taps t = {.n = attr[KOLO_GRID_NEAREST].i ? 1 : 4};
+    if (t.n == 1) {
+        row = (place){nearbyint(row.at), 0};
+        column = (place){nearbyint(column.at), 0};
+    }
+    const bool inside =
+        row.at > -1 && row.at < (double)H && column.at > -1 && column.at < (double)W;
+    if (!inside) return (kolo_grid_taps){.n = 0};
+    const int64_t first_row = (int64_t)floor(row.at), first_column = (int64_t)floor(column.at);
+    const double down = row.at - (double)first_row, right = column.at - (double)first_column;
+    for (int k = 0; k < t.n; k++) {
+        const int64_t r = first_row + k / 2, c = first_column + k % 2;
+        const double of_row = k / 2 ? down : 1 - down, of_column = k % 2 ? right : 1 - right;
+        t.at[k] = r >= 0 && r < H && c >= 0 && c < W ? r * W + c : -1;
+        t.weight[k] = of_row * of_column;
+        t.by_y[k] = (k / 2 ? row.slope : -row.slope) * of_column;
+        t.by_x[k] = (k % 2 ? column.slope : -column.slope) * of_row;
+    }
+    return t;
+}
+
+/* ---- rules ---- */
+
+/* Images [N,C,H,W], input i, and a grid [N,h,w,2] behind it. */
+static kolo_status check(kolo_shape_query *q, int i) {
+    KOLO_TRY(kolo_rule_types(q, "fff"));
+    KOLO_TRY(kolo_rule_rank(q, i, 4, "N,C,H,W"));
+    KOLO_TRY(kolo_rule_rank(q, i + 1, 4, "N,h,w,2"));
+    const int64_t *x = q->in[i].shape.dim, *grid = q->in[i + 1].shape.dim;
+    if (grid[3] != 2) return KOLO_RULE_FAIL(q, "the grid must be [N,h,w,2]: x and y of each place");
+    if (grid[0] != x[0]) return KOLO_RULE_FAIL(q, "the grid must have a row for each sample");
+    return KOLO_OK;
+}
+
+static kolo_shape sampled(const kolo_shape *x, const kolo_shape *grid) {
+    return kolo_shape_4(x->dim[0], x->dim[1], grid->dim[1], grid->dim[2]);
+}
+
+static kolo_status grid_sample_shape(kolo_shape_query *q) {
+    KOLO_TRY(check(q, 0));
+    return kolo_rule_out(q, 0, q->in[0].dtype, sampled(&q->in[0].shape, &q->in[1].shape));
+}
+
+static kolo_status grid_sample_bwd_shape(kolo_shape_query *q) {
+    KOLO_TRY(check(q, 1));
+    const kolo_shape want = sampled(&q->in[1].shape, &q->in[2].shape);
+    char text[KOLO_SHAPE_TEXT];
+    if (!kolo_shape_equal(&q->in[0].shape, &want)) {
+        return KOLO_RULE_FAIL(q, "dy must be %s", kolo_shape_text(&want, text));
+    }
+    KOLO_TRY(kolo_rule_out(q, 0, q->in[1].dtype, q->in[1].shape));
+    return kolo_rule_out(q, 1, q->in[2].dtype, q->in[2].shape);
+}
+
+static void grid_sample_grad(kolo_graph *g, const kolo_node *n, const kolo_value *d_out,
+                             const bool *wants, kolo_value *d_in) {
+    kolo_value out[KOLO_MAX_IO];
+    const kolo_value in[] = {d_out[0], n->in[0], n->in[1]};
+    kolo_graph_add(g, &kolo_op_grid_sample_bwd, in, 3, n->attr, out);
+    for (int k = 0; k < 2; k++) {
+        if (wants[k]) d_in[k] = out[k];
+    }
+}
+
+/* Four multiply-adds per element of y, and places. */
+static kolo_cost grid_sample_cost(const kolo_shape_query *q) {
+    const bool backwards = q->n_in == 3;
+    const kolo_tensor *y = backwards ? &q->in[0] : &q->out[0];
+    const double count = (double)kolo_shape_count(&y->shape);
+    return (kolo_cost){(backwards ? 24 : 8) * count, kolo_query_bytes(q)};
+}
+
+const kolo_op kolo_op_grid_sample = {
+    .name = "grid_sample",
+    .index = "ncHW,nhwP->nchw",
+    .linear = 0x1u,
+    .min_in = 2,
+    .max_in = 2,
+    .layout = {.in = "pp", .out = "p"},
+    .attrs = grid_attrs,
+    .shape = grid_sample_shape,
+    .grad = grid_sample_grad,
+    .cost = grid_sample_cost,
+    .samples = {.in = 0x3u, .out = 0x1u},
+};
+const kolo_op kolo_op_grid_sample_bwd = {
+    .name = "grid_sample_bwd",
+    .index = "nchw,ncHW,nhwP->ncHW,nhwP",
+    .linear = 0x1u,
+    .min_in = 3,
+    .max_in = 3,
+    .layout = {.in = "ppp", .out = "pp"},
+    .attrs = grid_attrs,
+    .shape = grid_sample_bwd_shape,
+    .cost = grid_sample_cost,
+    .samples = {.in = 0x7u, .out = 0x3u},
+};
+
+kolo_value kolo_grid_sample(kolo_graph *g, kolo_value x, kolo_value grid,
+                            const kolo_grid_sample_opts *opts) {
+    const kolo_grid_sample_opts o = opts ? *opts : (kolo_grid_sample_opts){0};
+    if ((unsigned)o.padding > KOLO_GRID_REFLECTION) {
+        kolo_graph_set_failed(
+            g, KOLO_FAIL(KOLO_ERR_ARG, "grid_sample: no such padding: %d", (int)o.padding));
+        return KOLO_NONE;
+    }
+    const kolo_attr attr[KOLO_MAX_ATTRS] = {[KOLO_GRID_NEAREST].i = o.nearest,
+                                            [KOLO_GRID_PADDING].i = o.padding,
+                                            [KOLO_GRID_CORNERS].i = o.align_corners};
+    return kolo_graph_add1(g, &kolo_op_grid_sample, (kolo_value[]){x, grid}, 2, attr);
+}
+
+/* ---- reference ---- */
+
+static void forwards(const kolo_call *call) {
+    const kolo_kernel_spec *s = call->spec;
+    const int64_t *xd = s->in[0].shape.dim, *yd = s->out[0].shape.dim;
+    const int64_t plane = xd[2] * xd[3], places = yd[2] * yd[3];
+    const double *x = call->in[0], *grid = call->in[1];
+    double *y = call->out[0];
+    for (int64_t k = 0; k < yd[0] * places; k++) {
+        const kolo_grid_taps t =
+            kolo_grid_find(grid[2 * k], grid[2 * k + 1], xd[2], xd[3], s->attr);
+        for (int64_t c = 0; c < yd[1]; c++) {
+            const int64_t image = k / places * yd[1] + c;
+            double sum = 0;
+            for (int i = 0; i < t.n; i++) {
+                if (t.at[i] >= 0) sum += t.weight[i] * x[image * plane + t.at[i]];
+            }
+            y[image * places + k % places] = sum;
+        }
+    }
+}
+
+static void backwards(const kolo_call *call) {
+    const kolo_kernel_spec *s = call->spec;
+    const int64_t *xd = s->in[1].shape.dim, *yd = s->in[0].shape.dim;
+    const int64_t plane = xd[2] * xd[3], places = yd[2] * yd[3];
+    const double *dy = call->in[0], *x = call->in[1], *grid = call->in[2];
+    double *dx = call->out[0], *d_grid = call->out[1];
+    memset(dx, 0, sizeof *dx * (size_t)kolo_shape_count(&s->out[0].shape));
+    for (int64_t k = 0; k < yd[0] * places; k++) {
+        const kolo_grid_taps t =
+            kolo_grid_find(grid[2 * k], grid[2 * k + 1], xd[2], xd[3], s->attr);
+        double by_x = 0, by_y = 0;
+        for (int64_t c = 0; c < yd[1]; c++) {
+            const int64_t image = k / places * yd[1] + c;
+            const double d = dy[image * places + k % places];
+            for (int i = 0; i < t.n; i++) {
+                if (t.at[i] < 0) continue;
+                dx[image * plane + t.at[i]] += t.weight[i] * d;
+                by_x += t.by_x[i] * d * x[image * plane + t.at[i]];
+                by_y += t.by_y[i] * d * x[image * plane + t.at[i]];
+            }
+        }
+        d_grid[2 * k] = by_x;
+        d_grid[2 * k + 1] = by_y;
+    }
+}
+
+static void run_grid_sample(const kolo_call *call) { kolo_ref_run(call, forwards); }
+static void run_grid_sample_bwd(const kolo_call *call) { kolo_ref_run(call, backwards); }
+
+const kolo_kernel kolo_ops_grid_sample[] = {
+    KOLO_REF_KERNEL("ref_grid_sample", &kolo_op_grid_sample, run_grid_sample),
+    KOLO_REF_KERNEL("ref_grid_sample_bwd", &kolo_op_grid_sample_bwd, run_grid_sample_bwd),
+    {0},
+};
