@@ -1,16 +1,29 @@
 /* ONNX files as models of the command: the input is called "x"; the shapes of samples and classes
- * are the file's. Files are never closed: sessions borrow their weights. */
+ * are the file's. A file that leaves dimensions of its input open is read anew for each shape of
+ * samples that is asked for. Files are never closed: sessions borrow their weights. */
+#include "base/memory.h"
 #include "base/status.h"
+#include "base/text.h"
 #include "kolo/onnx.h"
 #include "train/model_files/kept_models.h"
 
 #include <inttypes.h>
+
+static kolo_status find_for(const kolo_model *open, const kolo_shape *sample,
+                            const kolo_model **model);
 
 static kolo_status build(const kolo_model *model, kolo_graph *g, const kolo_model_opts *opts) {
     if (opts->options && *opts->options) {
         return KOLO_FAIL(KOLO_ERR_ARG, "%s has no options; \"%s\" is given", model->name,
                          opts->options);
     }
+    if (!model->file && opts->sample.rank == 0) {
+        return KOLO_FAIL(KOLO_ERR_ARG,
+                         "the input of %s has open dimensions: give data, whose samples have a "
+                         "shape, or export the net with sizes",
+                         model->name);
+    }
+    if (!model->file) KOLO_TRY(find_for(model, &opts->sample, &model));
     if (!kolo_shape_equal(&opts->sample, &model->sample)) {
         char have[KOLO_SHAPE_TEXT], want[KOLO_SHAPE_TEXT];
         return KOLO_FAIL(
@@ -31,9 +44,6 @@ static kolo_status build(const kolo_model *model, kolo_graph *g, const kolo_mode
 
 static void describe(kolo_model *model, kolo_onnx *onnx) {
     bool integers;
-    model->summary = "ONNX file";
-    model->options_help = "";
-    model->build_file = build;
     model->file = onnx;
     kolo_onnx_describe(onnx, &model->sample, &integers, &model->classes);
     if (!integers || model->sample.rank != 1) return;
@@ -41,23 +51,43 @@ static void describe(kolo_model *model, kolo_onnx *onnx) {
     model->window.vocabulary = model->classes;
 }
 
-kolo_status kolo_model_open_onnx(const char *path, const kolo_model **model) {
-    const kolo_model *found = kolo_kept_model_find(path);
+/* Reads a file for samples of a shape, and keeps it under `key`. Rank 0: the shape that the file
+ * states; if it states none, the model has no `file`, and no shape either. */
+static kolo_status open_file(const char *path, const char *key, const kolo_shape *sample,
+                             const kolo_model **model) {
+    const kolo_onnx_opts opts = {.sample = *sample, .as_zoo = true};
     kolo_kept_model *kept;
-    kolo_onnx *onnx;
-    if (found) {
-        *model = found;
-        return KOLO_OK;
-    }
-    KOLO_TRY(kolo_kept_model_create(path, &kept));
-    kolo_status status = kolo_onnx_open(path, &(kolo_onnx_opts){.as_zoo = true}, &onnx);
-    if (status != KOLO_OK) {
+    kolo_onnx *onnx = NULL;
+    KOLO_TRY(kolo_kept_model_create(key, &kept));
+    kolo_status status = kolo_onnx_open(path, &opts, &onnx);
+    const bool is_open = status == KOLO_ERR_ARG && sample->rank == 0;
+    if (status != KOLO_OK && !is_open) {
         kolo_kept_model_destroy(kept);
         return status;
     }
-    kept->model.name = kept->path;
-    describe(&kept->model, onnx);
+    kept->model = (kolo_model){.summary = "ONNX file", .options_help = "", .build_file = build};
+    kept->model.name = sample->rank > 0 ? path : kept->path;
+    if (onnx) describe(&kept->model, onnx);
     kolo_kept_model_add(kept);
     *model = &kept->model;
+    return KOLO_OK;
+}
+
+/* The model of a file with open dimensions for samples of this shape. */
+static kolo_status find_for(const kolo_model *open, const kolo_shape *sample,
+                            const kolo_model **model) {
+    char text[KOLO_SHAPE_TEXT];
+    char *key = kolo_format("%s %s", open->name, kolo_shape_text(sample, text));
+    if (!key) return KOLO_NOMEM(sizeof text);
+    *model = kolo_kept_model_find(key);
+    kolo_status status = *model ? KOLO_OK : open_file(open->name, key, sample, model);
+    kolo_free(key);
+    return status;
+}
+
+kolo_status kolo_model_open_onnx(const char *path, const kolo_model **model) {
+    const kolo_model *found = kolo_kept_model_find(path);
+    if (!found) return open_file(path, path, &(kolo_shape){0}, model);
+    *model = found;
     return KOLO_OK;
 }

@@ -90,6 +90,12 @@ static kolo_status open_data(kolo_setup *s, const kolo_model *model) {
     kolo_shape sample;
     int64_t classes;
     KOLO_TRY(kolo_model_sample(model, o->model_options, &sample, &classes));
+    if (!o->data && sample.rank == 0) {
+        return KOLO_FAIL(KOLO_ERR_ARG,
+                         "the input of %s has open dimensions: give --data, or export the net with "
+                         "sizes",
+                         model->name);
+    }
     kolo_dataset_opts opts = {0};
     KOLO_TRY(kolo_model_window(model, o->model_options, &opts));
     KOLO_TRY(skip_damaged(s, &opts));
