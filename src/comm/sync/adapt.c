@@ -14,6 +14,7 @@ enum {
     LOSSES = 8,   /* windows whose losses the latest is compared with */
     PATIENCE = 2, /* windows until a bound is tried again after the loss has risen with it */
     PATIENCE_MOST = 1 << 20,
+    CALM = 8, /* times the patience: windows without a rise after which it halves */
 };
 
 static const int staleness[] = {0, 1, 3, 10, KOLO_STALENESS_ANY};
@@ -22,7 +23,7 @@ enum { LEVELS = KOLO_COUNT(staleness), BOUND_MOST = 10 };
 static const double nearly = 0.98; /* of the most steps per second */
 static const double worth = 1.15;  /* times those of bsp, from which stale gradients pay */
 static const double rise = 1.1;    /* of the loss, that counts; */
-static const double errors = 3;    /* and by this many standard errors */
+static const double errors = 4;    /* and by this many standard errors: rare by chance in any run */
 
 /* The latest steps of a worker: the first is `seconds[first % KOLO_ADAPT_LATEST]`. */
 typedef struct track {
@@ -43,6 +44,7 @@ struct kolo_adapt {
     uint64_t n_windows;
     int most;           /* level that may be chosen now */
     int wait, patience; /* windows until `most` rises; of the next time */
+    int calm;           /* windows since the latest rise, or since the patience has halved */
     int agreeing;       /* windows in a row that wanted a smaller bound */
 };
 
@@ -178,15 +180,30 @@ static bool has_risen(kolo_adapt *a) {
     return mean > before + (rise - 1) * fabs(before) && mean > before + errors * error;
 }
 
-/* After a rise with a level above 0, smaller ones only, for a time that doubles. */
+/* Later windows are compared with the latest one, and those that follow it: a loss that comes down
+ * slowly has not risen again. */
+static void forget_losses(kolo_adapt *a) {
+    a->means[0] = a->means[(a->n_windows - 1) % LOSSES];
+    a->n_windows = 1;
+}
+
+/* After a rise with a level above 0, smaller ones only, for a time that doubles with each rise, and
+ * halves without any. */
 static void restrict_levels(kolo_adapt *a, int level, bool risen) {
+    a->calm++;
     if (risen && level > 0) {
         a->most = level - 1;
         a->wait = a->patience;
+        a->calm = 0;
         if (a->patience < PATIENCE_MOST) a->patience *= 2;
+        forget_losses(a);
     } else if (a->most < LEVELS - 1 && --a->wait == 0) {
         a->most++;
         a->wait = a->patience;
+    }
+    if (a->patience > PATIENCE && a->calm >= CALM * a->patience) {
+        a->patience /= 2;
+        a->calm = 0;
     }
 }
 

@@ -81,14 +81,19 @@ static void predictions_are_those_of_a_run(void **state) {
     kolo_adapt_destroy(a);
 }
 
-/* Windows with a loss of each update. Returns the level after them. */
-static int lose(kolo_adapt *a, int level, double loss, int windows) {
+/* Windows of such steps with a loss of each update. Returns the level after them. */
+static int lose_in(kolo_adapt *a, double (*unit)(int worker, int step), int level, double loss,
+                   int windows) {
     for (int i = 0; i < windows; i++) {
-        add_window(a, first_is_slower, 0);
+        add_window(a, unit, 0);
         for (int k = 0; k < 32; k++) kolo_adapt_add_loss(a, loss + 0.01 * (k % 3 - 1));
         level = kolo_adapt_choose(a, level);
     }
     return level;
+}
+
+static int lose(kolo_adapt *a, int level, double loss, int windows) {
+    return lose_in(a, first_is_slower, level, loss, windows);
 }
 
 static void a_rise_of_the_loss_tightens_for_some_time(void **state) {
@@ -106,6 +111,51 @@ static void a_rise_of_the_loss_tightens_for_some_time(void **state) {
     assert_int_equal(lose(a, ASP, 2, 1), BSP);
     assert_int_equal(lose(a, BSP, 1, 3), BSP); /* and then after 4 */
     assert_int_equal(lose(a, BSP, 1, 1), ASP);
+    kolo_adapt_destroy(a);
+}
+
+/* A loss that comes down after a rise is still above that before, which is no second rise. */
+static void a_rise_counts_once(void **state) {
+    kolo_adapt *a = make(WORKERS);
+    assert_int_equal(lose_in(a, in_turns, BSP, 1, 4), 2);
+    assert_int_equal(lose_in(a, in_turns, 2, 3, 1), 1);
+    assert_int_equal(lose_in(a, in_turns, 1, 2.5, 1), 1);
+    assert_int_equal(lose_in(a, in_turns, 1, 2, 1), 2); /* after 2 windows */
+    assert_int_equal(lose_in(a, in_turns, 2, 2, 4), 2);
+    assert_int_equal(lose_in(a, in_turns, 2, 3, 1), 1);
+    assert_int_equal(lose_in(a, in_turns, 1, 4, 1), 0); /* a second one */
+    kolo_adapt_destroy(a);
+}
+
+/* The losses of batches vary by more than half of their mean, which stays. */
+static void chance_is_no_rise(void **state) {
+    const kolo_rng rng = kolo_rng_make(11, KOLO_RNG_INIT, 1);
+    uint64_t drawn = 0;
+    int level = BSP, rises = 0;
+    kolo_adapt *a = make(WORKERS);
+    for (int window = 0; window < 2000; window++) {
+        const int before = level;
+        add_window(a, first_is_slower, 0);
+        for (int k = 0; k < 32; k++) {
+            kolo_adapt_add_loss(a, 1 + 0.6 * (double)kolo_rng_normal(&rng, drawn++));
+        }
+        level = kolo_adapt_choose(a, level);
+        rises += before == ASP && level == BSP;
+    }
+    assert_in_range(rises, 0, 1);
+    kolo_adapt_destroy(a);
+}
+
+/* Rises that come now and then do not tighten for longer and longer. */
+static void rises_are_forgotten(void **state) {
+    kolo_adapt *a = make(WORKERS);
+    assert_int_equal(lose(a, BSP, 1, 4), ASP);
+    for (int rise = 0; rise < 20; rise++) {
+        assert_int_equal(lose(a, ASP, 2, 1), BSP);
+        assert_int_equal(lose(a, BSP, 1, 1), BSP);
+        assert_int_equal(lose(a, BSP, 1, 1), ASP); /* after 2 windows each time */
+        assert_int_equal(lose(a, ASP, 1, 40), ASP);
+    }
     kolo_adapt_destroy(a);
 }
 
@@ -324,6 +374,9 @@ TEST_MAIN(test_adapt) {
         cmocka_unit_test(bounds_follow_the_times_of_steps),
         cmocka_unit_test(predictions_are_those_of_a_run),
         cmocka_unit_test(a_rise_of_the_loss_tightens_for_some_time),
+        cmocka_unit_test(a_rise_counts_once),
+        cmocka_unit_test(rises_are_forgotten),
+        cmocka_unit_test(chance_is_no_rise),
         cmocka_unit_test(a_bound_tightens_once_windows_agree),
         cmocka_unit_test(a_run_gets_the_best_bound),
         cmocka_unit_test(a_run_tightens_with_the_loss),
