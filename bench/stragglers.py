@@ -8,6 +8,7 @@ steps, by a simulation in virtual time that counts nothing but the steps.
     bench/stragglers.py --patterns build/release --measure build/release --steps 150 [--ms 20]
     bench/stragglers.py --accuracy 0.88 --measure build/release [--steps 3000] [--ms 20] [--seeds 5] [--jobs 2]
     bench/stragglers.py --accuracy 0.88 --patterns build/release [--steps 3000] [--ms 20] [--seeds 5] [--jobs 2]
+    bench/stragglers.py --accuracy 0.88 --patterns build/release --measure build/release --policies asp,auto
     bench/stragglers.py --measure build/release --balance 13 --slower 4 --steps 40
 
 Every step of a worker takes 1 unit, and with the probability the factor; with --slower, those of
@@ -19,8 +20,9 @@ of a worker is in proportion to its speed. --patterns compares `auto` with the f
 delays, in virtual time with the library's owner of parameters (bench/policies.c), or with steps that sleep.
 --accuracy trains a small convolutional network on Fashion-MNIST with such steps, and prints the median time to a test
 accuracy; policies that update at each push have the learning rate of a batch of one worker. With --patterns that is under
-each of the patterns, in virtual time: the gradients are real, and nothing takes time but the steps. A seed may take
-twice the time of another, so the comparison by pairs of equal draws has its standard error. --jobs run beside each other.
+each of the patterns, in virtual time, where the gradients are real and nothing takes time but the steps, or with both
+in runs whose steps sleep. A seed may take twice the time of another, so the comparison by pairs of equal draws has its
+standard error, and there is one by the mean of 5 evaluations, which scatters less. --jobs run beside each other.
 """
 import argparse
 import array
@@ -40,6 +42,9 @@ from plots import curves
 POLICIES = ("ssp:1", "ssp:3", "ssp:10", "asp", "bsp:drop=1", "bsp:drop=1,discard")
 
 
+# The test accuracy goes up and down from one evaluation to the next, so the first one that is above a bound comes at a
+# random time. The mean of several comes later above a lower bound, and scatters less.
+MEAN_OF, BELOW = 5, 0.015
 FIXED = ("bsp", "ssp:1", "ssp:3", "ssp:10", "asp", "bsp:drop=1")
 
 
@@ -275,11 +280,22 @@ def plot(path, what, policies, found):
     curves(path, f"Test accuracy, medians: {what}", "seconds", "accuracy", lines, 1)
 
 
-def paired(found, policies):
+def mean_time_to(evaluations, accuracy):
+    """Seconds until the mean of MEAN_OF evaluations that follow each other is this accuracy, as the mean of their times;
+    infinite: never."""
+    before = (0, 0)
+    for i in range(MEAN_OF, len(evaluations) + 1):
+        now = [statistics.fmean(numbers) for numbers in zip(*evaluations[i - MEAN_OF:i])]
+        if now[1] >= accuracy:
+            return before[0] + (now[0] - before[0]) * (accuracy - before[1]) / (now[1] - before[1])
+        before = now
+    return math.inf
+
+
+def paired(times, policies):
     """How much faster `auto`, the last one, is than the best fixed policy, by the same draws: the geometric mean over
-    the seeds and its standard error. The best one has the smallest geometric mean, and has always reached the
-    accuracy."""
-    logs = {policy: [math.log(seconds) for seconds, _ in found[policy]] for policy in policies}
+    the seeds and its standard error. The best one has the smallest geometric mean. Times: by policy."""
+    logs = {policy: [math.log(seconds) for seconds in times[policy]] for policy in policies}
     best = min(policies[:-1], key=lambda policy: statistics.fmean(logs[policy]))
     ratios = [fixed - auto for fixed, auto in zip(logs[best], logs[policies[-1]])]
     if not all(map(math.isfinite, ratios)):
@@ -288,39 +304,46 @@ def paired(found, policies):
     return f"{math.exp(statistics.fmean(ratios)):.1%} of `{best}`, +- {error:.1%}"
 
 
-def race_under_patterns(opts):
-    """The median virtual time to a test accuracy under each pattern, and that of `auto` beside the best fixed policy."""
-    policies, seeds = (*FIXED, "auto"), range(1, opts.seeds + 1)
-    with concurrent.futures.ThreadPoolExecutor(opts.jobs) as pool:
-        runs = {(what, policy, seed): pool.submit(
-            virtual_time_to, opts.patterns, draw(pattern, opts.workers, opts.steps, seed), policy, opts, seed)
-                for what, pattern in PATTERNS.items() for policy in policies for seed in seeds}
-        print("| slow steps | `bsp`, s | " + " | ".join(f"`{policy}`" for policy in policies[1:]) +
-              " | of the best | by pairs |\n|" + " --- |" * (len(policies) + 3))
-        for what in PATTERNS:
-            found = {policy: [runs[what, policy, seed].result() for seed in seeds] for policy in policies}
-            seconds = [statistics.median(time for time, _ in found[policy]) for policy in policies]
-            print(f"| {what} | {seconds[0]:.0f} | " + " | ".join(f"{seconds[0] / time:.2f}" for time in seconds[1:]) +
-                  f" | {min(seconds[:-1]) / seconds[-1]:.1%} | {paired(found, policies)} |", flush=True)
-            if opts.plot and PATTERNS[what] is at_random:
-                plot(opts.plot, what, policies, found)
-
-
 def time_to(build, units, policy, opts, seed):
-    """Seconds until the test accuracy is reached, by linear interpolation between evaluations; infinite: never."""
+    """Seconds until a job whose workers sleep has the test accuracy, by linear interpolation between evaluations,
+    infinite: never; and its evaluations."""
     workers, at_push = len(units[0]), policy.startswith(("ssp", "asp"))
     _, _, lines = train(build, units, opts.ms, len(units), [
         "--lr", str(0.08 / workers if at_push else 0.08), "--momentum", "0.5", "--seed", str(seed), "--data",
         "fashion-mnist", "--batch", "16", "--sync", "ps", "--servers", "1", "--consistency", policy,
         "--eval-every-steps", "50"], net="cnn", accuracy=opts.accuracy)
+    evaluations = [(line["seconds"], line["test_accuracy"]) for line in lines if line.get("test_accuracy", 0) > 0]
     before = (0, 0)
-    for line in lines:
-        now = (line["seconds"], line.get("test_accuracy", 0))
+    for now in evaluations:
         if now[1] >= opts.accuracy:
-            return before[0] + (now[0] - before[0]) * (opts.accuracy - before[1]) / (now[1] - before[1])
-        if now[1] > 0:
-            before = now
-    return float("inf")
+            return before[0] + (now[0] - before[0]) * (opts.accuracy - before[1]) / (now[1] - before[1]), evaluations
+        before = now
+    return float("inf"), evaluations
+
+
+def race_under_patterns(opts):
+    """The median time to a test accuracy under each pattern, virtual or measured, and that of the last policy beside
+    the best of the others."""
+    policies, seeds = opts.policies.split(",") if opts.policies else (*FIXED, "auto"), range(1, opts.seeds + 1)
+    run, build = (time_to, opts.measure) if opts.measure else (virtual_time_to, opts.patterns)
+    with concurrent.futures.ThreadPoolExecutor(opts.jobs) as pool:
+        runs = {(what, policy, seed): pool.submit(
+            run, build, draw(pattern, opts.workers, opts.steps, seed), policy, opts, seed)
+                for what, pattern in PATTERNS.items() for policy in policies for seed in seeds}
+        print(f"| slow steps | `{policies[0]}`, s | " + " | ".join(f"`{policy}`" for policy in policies[1:]) +
+              f" | of the best | by pairs | to {opts.accuracy - BELOW:g} in the mean, by pairs |\n|" +
+              " --- |" * (len(policies) + 4))
+        for what in PATTERNS:
+            found = {policy: [runs[what, policy, seed].result() for seed in seeds] for policy in policies}
+            first = {policy: [time for time, _ in found[policy]] for policy in policies}
+            mean = {policy: [mean_time_to(points, opts.accuracy - BELOW) for _, points in found[policy]]
+                    for policy in policies}
+            seconds = [statistics.median(first[policy]) for policy in policies]
+            print(f"| {what} | {seconds[0]:.0f} | " + " | ".join(f"{seconds[0] / time:.2f}" for time in seconds[1:]) +
+                  f" | {min(seconds[:-1]) / seconds[-1]:.1%} | {paired(first, policies)} | {paired(mean, policies)} |",
+                  flush=True)
+            if opts.plot and PATTERNS[what] is at_random:
+                plot(opts.plot, what, policies, found)
 
 
 def race(opts):
@@ -334,7 +357,7 @@ def race(opts):
               "| --- | --- | --- | --- |")
         bsp = None
         for policy in policies:
-            seconds = [runs[policy, seed].result() for seed in seeds]
+            seconds = [runs[policy, seed].result()[0] for seed in seeds]
             median = statistics.median(seconds)
             bsp = bsp or median
             each = ", ".join(f"{time:.0f}" for time in seconds)
@@ -361,6 +384,7 @@ def main():
     parser.add_argument("--patterns", metavar="BUILD")
     parser.add_argument("--seeds", type=int, help="of --patterns and --accuracy; 1")
     parser.add_argument("--accuracy", type=float)
+    parser.add_argument("--policies", help="of --accuracy --patterns, the last one beside the best of the others; all")
     parser.add_argument("--jobs", type=int, default=1, help="of --accuracy")
     parser.add_argument("--plot", metavar="FILE.svg", help="of --accuracy --patterns: accuracies by time, one step of 5 slow")
     parser.add_argument("--balance", type=int, default=0, metavar="SHARDS")
@@ -373,8 +397,10 @@ def main():
         refuse(parser, opts, ("probability", "factor", "seed"), "--accuracy has its own")
     else:
         refuse(parser, opts, ("seeds",), "it is for --patterns and --accuracy")
-    if opts.accuracy and bool(opts.measure) == bool(opts.patterns):
-        parser.error("--accuracy needs either --measure BUILD or --patterns BUILD")
+    if opts.accuracy and not opts.measure and not opts.patterns:
+        parser.error("--accuracy needs --measure BUILD or --patterns BUILD")
+    if not (opts.accuracy and opts.patterns):
+        refuse(parser, opts, ("policies",), "it is for --accuracy with --patterns")
     if opts.balance or opts.slower:
         refuse(parser, opts, ("probability", "factor", "seed"), "nothing is drawn")
     if not opts.measure and not opts.accuracy:
