@@ -113,11 +113,14 @@ static void run_sgd(const kolo_call *call) {
         .weight_decay = (float)spec->attr[KOLO_SGD_WEIGHT_DECAY].f,
         .nesterov = spec->attr[KOLO_SGD_NESTEROV].i != 0,
     };
-    /* In place, the line is already in cache: non-temporal stores save nothing. */
-    const bool large =
-        speed && s->items >= STREAMED && is_aligned(job.w_next) && is_aligned(job.v_next);
-    job.streams_w = large && job.w_next != job.w;
-    job.streams_v = large && job.v_next != job.v;
+    /* In place, the line is already in cache: non-temporal stores save nothing. Other ranks read
+     * the results of ranges, so that a line of these is in their caches, and a store of the usual
+     * kind waits until it is not: with caches apart up to ten times as long as one that bypasses
+     * them. */
+    const bool aligned = speed && is_aligned(job.w_next) && is_aligned(job.v_next);
+    const bool large = s->items >= STREAMED;
+    job.streams_w = aligned && job.w_next != job.w && (large || call->summands);
+    job.streams_v = aligned && job.v_next != job.v && large;
     kolo_kernel_parallel(spec->threads, s->items, s->loop, &job);
 }
 
