@@ -11,17 +11,22 @@
  * "Zero bubble pipeline parallelism", 2023.
  *
  * Nodes move from the end of the backward pass on, until they have a share of the operations of the
- * passes. Only nodes that read or make samples count: their operations are in proportion to these,
- * so that ranks with batches of their own move the same nodes. Others, such as the product of two
- * parameters, take the same time for any batch. What moves keeps what it reads alive for longer; in
- * a deep network few other values are left by then. */
+ * passes: the large gradients of the last layers, which are computed first, keep all of the
+ * backward pass for their way. Where ranks of a host read each other's gradients they need no time
+ * for that. Then nodes move from the beginning of the backward pass on, until they have a smaller
+ * share: what the last layers read is small in networks of images, and their gradients, which are
+ * most of the parameters, are still in the caches when they are summed. Only nodes that read or
+ * make samples count: their operations are in proportion to these, so that ranks with batches of
+ * their own move the same nodes. Others, such as the product of two parameters, take the same time
+ * for any batch. What moves keeps what it reads alive for longer; in a deep network few other
+ * values are left by then. */
 #include "pass/late_weights.h"
 
 #include "graph/ops/ops.h"
 #include "graph/propagate.h"
 
 /* The share of the operations that moves: more than what the steps of ranks of a host differ by. */
-static const double share = 0.1;
+static const double share = 0.1, near_share = 0.05;
 
 typedef struct mover {
     const kolo_graph *g;
@@ -89,11 +94,13 @@ static double flops_of_samples(const kolo_graph *g, const kolo_node *n) {
 }
 
 /* Chooses what moves, of the nodes before `last`; whether anything does. */
-static bool choose(const mover *m, int32_t last) {
+static bool choose(const mover *m, int32_t last, bool near) {
     const kolo_graph *g = m->g;
     double all = 0, moved = 0;
     for (int32_t i = 0; i <= last; i++) all += flops_of_samples(g, g->nodes[i]);
-    for (int32_t i = last - 1; i >= 0 && moved < share * all; i--) {
+    const double most = (near ? near_share : share) * all;
+    for (int32_t k = 0; k < last && moved < most; k++) {
+        const int32_t i = near ? k : last - 1 - k;
         if (!makes_gradients(m, g->nodes[i])) continue;
         m->moves[i] = true;
         moved += flops_of_samples(g, g->nodes[i]);
@@ -114,7 +121,7 @@ static void place(const mover *m, int32_t last) {
     for (int32_t i = last + 1; i < g->n_nodes; i++) m->order[n++] = g->nodes[i];
 }
 
-kolo_status kolo_pass_late_weights(kolo_graph *g) {
+kolo_status kolo_pass_late_weights(kolo_graph *g, bool near) {
     const size_t nodes = (size_t)g->n_nodes + 1, values = (size_t)g->n_values + 1;
     const int32_t last = last_of_passes(g);
     kolo_arena arena = {0};
@@ -129,7 +136,7 @@ kolo_status kolo_pass_late_weights(kolo_graph *g) {
         status = KOLO_NOMEM(nodes * sizeof *m.order);
     } else if (status == KOLO_OK) {
         find_gradients(&m, last);
-        if (makes_gradients(&m, g->nodes[last]) && choose(&m, last)) {
+        if (makes_gradients(&m, g->nodes[last]) && choose(&m, last, near)) {
             place(&m, last);
             status = kolo_graph_set_nodes(g, m.order, g->n_nodes);
         }

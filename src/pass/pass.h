@@ -419,6 +419,7 @@ typedef struct kolo_pipeline_opts {
     int lag;          /* of gradients, in steps */
     bool cross_step;  /* sums may be awaited in the next step, */
     bool runs_ahead;  /* and what they are of may be computed later, see late_weights.h */
+    bool near;        /* the same */
     int most_buckets; /* of gradients; see kolo_bucket_sizes */
     bool no_chains;   /* each elementwise node runs by itself */
     kolo_lanes lanes; /* see kolo_pass_lanes */

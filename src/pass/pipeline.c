@@ -233,8 +233,7 @@ static kolo_status lower_comm(kolo_graph *g, const kolo_pipeline_opts *opts) {
 }
 
 static kolo_status late_weights(kolo_graph *g, const kolo_pipeline_opts *opts) {
-    (void)opts;
-    return kolo_pass_late_weights(g);
+    return kolo_pass_late_weights(g, opts->near);
 }
 
 static kolo_status cross_step(kolo_graph *g, const kolo_pipeline_opts *opts) {

@@ -50,6 +50,7 @@ kolo_pipeline_opts kolo_plan_passes(const kolo_plan_opts *o) {
         .summands = o->share && o->shards == 0, /* shards are summed along a tree */
         .lag = o->lag,
         .cross_step = o->cross_step && !o->completes,
+        .near = o->near,
         .no_chains = o->no_chains,
         .lanes = o->lanes,
         .compression = o->compression,

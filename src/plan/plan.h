@@ -194,6 +194,7 @@ typedef struct kolo_plan_opts {
     int zero;              /* level of ZeRO: 1 to 3; see kolo_pass_zero; 0: none */
     bool share;            /* the ranks share the parameters; call kolo_store_share before the
                               first run. Level 3 of zero is then 2: the host has one copy of them */
+    bool near;             /* they have copies, but are on one host: with runs_ahead, see there */
     const int64_t *shares; /* of the ranks, with zero: see kolo_zero_opts; borrowed */
     size_t unit_bytes;     /* the same */
     int lag;               /* of gradients, in steps; see kolo_pass_lag */

@@ -317,6 +317,7 @@ static kolo_status prepare(kolo_session *s, const cached *c, kolo_graph **graph,
     opts->sharded_outputs = c->purpose == PREDICT;
     opts->cross_step = opts->train && crosses_steps(s, opts);
     opts->runs_ahead = s->opts.accumulate == 1;
+    opts->near = s->opts.copies; /* of ranks of one host */
     opts->groups = s->groups;
     if (s->opts.warms_up) opts->compression = (kolo_compression){.power_rank = 0};
     if (opts->train) choose_step(s, c, opts);

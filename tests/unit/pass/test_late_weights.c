@@ -70,6 +70,25 @@ static void the_second_layer_comes_behind_the_first(void **state) {
     kolo_graph_destroy(g);
 }
 
+/* Where ranks read each other's gradients in the memory of a host, those of the last layers move:
+ * the next step needs them last. */
+static void near_ranks_compute_the_last_layers_last(void **state) {
+    kolo_pipeline_opts opts = ahead;
+    opts.near = true;
+    kolo_graph *g = plan("lenet", 64, &opts);
+    static const char *const order[] = {"conv2.weight", "conv1.weight", "fc1.weight", "fc2.weight",
+                                        "fc3.weight"};
+    for (size_t i = 0; i + 1 < KOLO_COUNT(order); i++) {
+        assert_true(makes(g, order[i]) < makes(g, order[i + 1]));
+    }
+    const int32_t first = makes(g, "conv1.weight"), last = makes(g, "fc3.weight");
+    assert_int_equal(posts(g, "conv1.weight"), first + 1);
+    assert_int_equal(posts(g, "conv2.weight"), first + 1);
+    assert_int_equal(posts(g, "fc1.weight"), last + 1);
+    assert_int_equal(posts(g, "fc3.weight"), last + 1);
+    kolo_graph_destroy(g);
+}
+
 /* The layers are computed in the order of the graph without the pass, but for those that move. */
 static void other_plans_stay_as_they_are(void **state) {
     kolo_pipeline_opts others[] = {ahead, ahead, ahead, ahead, ahead, ahead, ahead};
@@ -89,9 +108,11 @@ static void other_plans_stay_as_they_are(void **state) {
 
 /* Ranks with other batches have the same order of gradients, and with that the same buckets. */
 static void the_order_does_not_depend_on_the_batch(void **state) {
-    static const char *const names[] = {"lenet", "alexnet", "resnet20", "mobilenet_v2"};
+    static const char *const names[] = {"lenet", "alexnet", "resnet20", "mobilenet_v2", "lenet"};
     for (size_t i = 0; i < KOLO_COUNT(names); i++) {
-        kolo_graph *g = plan(names[i], 3, &ahead), *other = plan(names[i], 2, &ahead);
+        kolo_pipeline_opts opts = ahead;
+        opts.near = i == KOLO_COUNT(names) - 1;
+        kolo_graph *g = plan(names[i], 3, &opts), *other = plan(names[i], 2, &opts);
         int32_t n = 0, last = -1;
         for (int32_t v = 0; v < g->n_values; v++) {
             const kolo_value_info *info = &g->values[v];
@@ -141,6 +162,7 @@ static void operations_without_samples_do_not_count(void **state) {
 TEST_MAIN(test_late_weights) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_second_layer_comes_behind_the_first),
+        cmocka_unit_test(near_ranks_compute_the_last_layers_last),
         cmocka_unit_test(other_plans_stay_as_they_are),
         cmocka_unit_test(the_order_does_not_depend_on_the_batch),
         cmocka_unit_test(operations_without_samples_do_not_count),
