@@ -5,8 +5,14 @@
 #include "comm/engine/request.h"
 #include "kernel/parallel.h"
 #include "kolo/embed.h"
+#include "kolo/host_memory.h"
 #include "plan/no_samples.h"
 #include "plan/transfers.h"
+
+/* In shared memory nothing arrives between two kernels but what the other ranks compute, and a call
+ * of the communicator, whose code and data the kernels have evicted from the caches, takes a
+ * microsecond: at most one in this time. */
+enum { PROGRESS_NS = 500000 };
 
 /* What a run does: the steps of each micro-batch or shard, those that run once per step, or both.
  */
@@ -77,6 +83,8 @@ typedef struct progress {
     int bank, in_flight;
     kolo_phase phase;        /* since since_ns */
     int64_t since_ns;        /* with times only */
+    bool rests;              /* collectives go on behind some kernels only: */
+    int64_t progressed_ns;   /* when they did last */
     int64_t communicated_ns; /* until when collectives in flight were counted */
 } progress;
 
@@ -138,6 +146,19 @@ static kolo_status run_kernel(kolo_plan *p, const kolo_step *step, const kolo_ca
     return kolo_error_count() != errors ? abort_ranks(p, KOLO_ERR_ARG) : KOLO_OK;
 }
 
+/* Communication goes on behind a kernel. */
+static kolo_status progress_behind(const kolo_plan *p, progress *now) {
+    kolo_comm *background = p->store->background;
+    if (!now->in_flight && !background) return KOLO_OK;
+    if (now->rests && !background) {
+        const int64_t ns = kolo_now_ns();
+        if (ns - now->progressed_ns < PROGRESS_NS) return KOLO_OK;
+        now->progressed_ns = ns;
+    }
+    enter(p, now, KOLO_PHASE_SYNCHRONIZE);
+    return kolo_comm_progress(now->in_flight ? kolo_plan_owner(p)->comm : background);
+}
+
 static kolo_status run_step(kolo_plan *p, const kolo_step *step, part run, progress *now) {
     kolo_request *request;
     if (step->kind != KOLO_STEP_KERNEL && kolo_plan_link_of(p, step->bucket)) {
@@ -149,9 +170,7 @@ static kolo_status run_step(kolo_plan *p, const kolo_step *step, part run, progr
         if (run.empty) kolo_plan_clear_gradient(p, step);
         KOLO_TRY(run_kernel(p, step, &step->calls[2 * p->slot + now->bank]));
         if (step->folds) fold_part(p, step);
-        if (!now->in_flight && !p->store->background) return KOLO_OK;
-        enter(p, now, KOLO_PHASE_SYNCHRONIZE);
-        return kolo_comm_progress(now->in_flight ? kolo_plan_owner(p)->comm : p->store->background);
+        return progress_behind(p, now);
     case KOLO_STEP_POST:
         if (is_shard_sum(p, step) && run.compute) {
             enter(p, now, KOLO_PHASE_BACKWARD);
@@ -293,11 +312,15 @@ static kolo_status run_deferred_before(kolo_plan *p, int before, progress *now) 
 
 static progress begin_run(const kolo_plan *p) {
     const bool left = p->next_deferred < p->n_deferred;
+    const kolo_comm *comm = kolo_plan_owner(p)->comm;
+    const bool rests = comm && kolo_comm_shares_memory(comm);
     return (progress){
         .bank = p->store->current,
         .in_flight = count_deferred_waits(p),
         .phase = KOLO_PHASE_FORWARD,
         .since_ns = p->times ? kolo_now_ns() : 0,
+        .rests = rests,
+        .progressed_ns = rests ? kolo_now_ns() : 0,
         .communicated_ns = left ? p->communicated_ns : 0,
     };
 }
