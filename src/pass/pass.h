@@ -14,6 +14,10 @@
  * rules exist for the folded nodes. */
 kolo_status kolo_pass_fold(kolo_graph *g, bool train);
 
+/* Moves windows, which take a range of a dimension, before the nodes that do the same for each
+ * index of it: what nobody reads is not computed. */
+kolo_status kolo_pass_windows(kolo_graph *g);
+
 /* For evaluation plans: rewrites ops that compute something else in evaluation (kolo_op.evaluate).
  * Runs first. UNSUPPORTED: the graph reads a value that only training computes. */
 kolo_status kolo_pass_inference(kolo_graph *g);

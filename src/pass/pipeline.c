@@ -59,6 +59,10 @@ static kolo_status inference(kolo_graph *g, const kolo_pipeline_opts *opts) {
     (void)opts;
     return kolo_pass_inference(g);
 }
+static kolo_status windows(kolo_graph *g, const kolo_pipeline_opts *opts) {
+    (void)opts;
+    return kolo_pass_windows(g);
+}
 static kolo_status fold(kolo_graph *g, const kolo_pipeline_opts *opts) {
     return kolo_pass_fold(g, opts->train);
 }
@@ -329,6 +333,7 @@ static const struct {
     {"fold", fold, has_layers}, /* before outputs go: all plans then see parameters in one shape */
     {"objective", add_objective, trains},
     {"outputs", drop_outputs, has_layers},
+    {"windows", windows, has_layers}, /* less is read then, and larger nodes move as one */
     {"cuts", cuts, is_staged},
     {"units", units, marks_units},
     {"shard", shard, trains},
