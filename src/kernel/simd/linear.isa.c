@@ -10,6 +10,7 @@
 #include "kernel/simd/linear.h"
 
 #include "base/integer.h"
+#include "kernel/simd/lanes.h"
 #include "kernel/simd/math.h"
 
 enum {
@@ -22,8 +23,6 @@ enum {
     TERMS = VL == 16 ? 8 : 4,       /* rows of w that bwd_data adds at a time, */
     WIDTH = 3 * VL,                 /* and columns of them, in registers */
 };
-
-#define UNROLL _Pragma("GCC unroll 16")
 
 /* Forces v into a register: GCC would reload the operand of each AVX-512 FMA from memory. */
 #if KOLO_VECTOR_BYTES == 64
@@ -122,36 +121,6 @@ static void add_group(const kolo_simd_linear_job *job, const group *g) {
     }
 }
 
-/* Which lane of two vectors goes to `lane`: one of the first vector, or of the second if `lane` has
- * `bit`; its number is without `bit`, or with it (`add`: bit). */
-#define FROM(lane, bit, add) (((lane) & ~(bit)) + ((lane) & (bit) ? VL : 0) + (add)) % (2 * VL)
-#define FROM_4(lane, bit, add)                                                    \
-    FROM(lane, bit, add), FROM((lane) + 1, bit, add), FROM((lane) + 2, bit, add), \
-        FROM((lane) + 3, bit, add)
-#if KOLO_VECTOR_BYTES == 64
-#define FROM_ALL(bit, add) \
-    FROM_4(0, bit, add), FROM_4(4, bit, add), FROM_4(8, bit, add), FROM_4(12, bit, add)
-#elif KOLO_VECTOR_BYTES == 32
-#define FROM_ALL(bit, add) FROM_4(0, bit, add), FROM_4(4, bit, add)
-#else
-#define FROM_ALL(bit, add) FROM_4(0, bit, add)
-#endif
-#define ADD_PAIRS(v, bit)                                                           \
-    UNROLL for (int i = 0; i < VL / (bit) / 2; i++) {                               \
-        v[i] = __builtin_shufflevector(v[2 * i], v[2 * i + 1], FROM_ALL(bit, 0)) +  \
-               __builtin_shufflevector(v[2 * i], v[2 * i + 1], FROM_ALL(bit, bit)); \
-    }
-
-/* Lane i is the sum of the lanes of v[i]. Each step adds pairs of vectors, of which the lanes whose
- * numbers have the next bit are then those of the second. */
-INLINE vf sums_of_lanes(vf v[VL]) {
-    ADD_PAIRS(v, 1)
-    ADD_PAIRS(v, 2)
-    ADD_PAIRS(v, 4)
-    ADD_PAIRS(v, 8)
-    return v[0];
-}
-
 /* Computes y from the accumulators, VL of a tile at a time. */
 static void write_group(const kolo_simd_linear_job *job, const group *g) {
     const float *sum = g->sums;
@@ -163,7 +132,7 @@ static void write_group(const kolo_simd_linear_job *job, const group *g) {
                 UNROLL for (int k = 0; k < VL; k++) {
                     v[k] = i + k < ROWS * LINES ? load(sum + (i + k) * VL) : splat(0);
                 }
-                store(tile + i, sums_of_lanes(v));
+                store(tile + i, joined_lanes(plus, v));
             }
             for (int i = 0; i < ROWS * LINES; i++) {
                 int64_t row = n + i / LINES, line = g->first + o + i % LINES;
