@@ -16,6 +16,7 @@
  * is the running maximum of a sum of 1. */
 #include "kernel/simd/attention.h"
 
+#include "kernel/simd/lanes.h"
 #include "kernel/simd/math.h"
 #include "kernel/simd/philox.h"
 #include "kernel/simd/tile.h"
@@ -23,6 +24,7 @@
 #include <math.h>
 
 enum { QUERIES = KOLO_SIMD_QUERIES, KEYS = KOLO_SIMD_KEYS };
+_Static_assert(QUERIES % VL == 0, "rows of a block in whole vectors");
 
 /* One head of one sample. */
 typedef struct head {
@@ -255,7 +257,8 @@ static void clear_row(float *row, int64_t from, int64_t columns) {
     for (int64_t c = from; c < columns; c += VL) store(row + c, splat(0));
 }
 
-static float largest_score(const float *row, int64_t count) {
+/* Lane by lane: of a row of scores in whole vectors. */
+static vf largest_scores(const float *row, int64_t count) {
     vf most[2] = {splat(-INFINITY), splat(-INFINITY)};
     int64_t c = 0;
     for (; c + 2 * VL <= count; c += 2 * VL) {
@@ -263,55 +266,103 @@ static float largest_score(const float *row, int64_t count) {
         most[1] = larger(load(row + c + VL), most[1]);
     }
     if (c < count) most[0] = larger(load(row + c), most[0]);
-    return largest_lane(larger(most[0], most[1]));
+    return larger(most[0], most[1]);
 }
 
-/* row = exp(row scale - by), with `by` at least the largest row scale; returns the sum. */
-static float exponentials_of(float *row, float scale, float by, int64_t count) {
+/* row = exp(row scale - by), with `by` at least the largest row scale; returns the sum, lane by
+ * lane. */
+static vf exponentials_of(float *row, float scale, float by, int64_t count) {
     vf sum[2] = {splat(0), splat(0)};
     for (int64_t c = 0; c < count; c += VL) {
         vf e = exponential_to_88(mul_add(load(row + c), splat(scale), splat(-by)));
         store(row + c, e);
         sum[c / VL % 2] += e;
     }
-    return sum_lanes(sum[0] + sum[1]);
+    return sum[0] + sum[1];
 }
 
 static void multiply_row(float *row, int64_t count, float by) {
     for (int64_t c = 0; c < count; c += VL) store(row + c, load(row + c) * by);
 }
 
+/* The running maximum of each row of a block of queries, and the sum of exponentials about it. */
+typedef struct running {
+    float largest[QUERIES], sum[QUERIES];
+} running;
+
+/* Replaces the scores of rows [first, first + n), n <= VL, by exponentials about the largest score
+ * so far, and rescales what was added up before if that has grown. */
+static void exponentiate(const head *a, int64_t i, int64_t first, int64_t n, int64_t j,
+                         int64_t columns, const workspace *w, running *s) {
+    const bool before = j > 0 || a->job->continues;
+    const vf none = splat(-INFINITY);
+    float base[VL], old[VL], factors[KEYS];
+    int64_t count[VL];
+    vf each[VL];
+    for (int64_t k = 0; k < VL; k++) each[k] = none;
+    for (int64_t k = 0; k < n; k++) {
+        float *row = w->scores + (first + k) * KEYS;
+        count[k] = mask_row(a, i + first + k, j, columns, row);
+        each[k] = largest_scores(row, count[k]);
+    }
+    const vf here = joined_lanes(larger, each) * a->scale, largest = load(s->largest + first);
+    const vf most = larger(here, largest);
+    /* No key visible yet: every exponential is zero. */
+    const vf about = select(most == none, splat(0), most);
+    const vf shrink = select(largest == none, splat(0), exponential_to_88(largest - about));
+    store(s->largest + first, most);
+    store(base, about);
+    store(old, shrink);
+    for (int64_t k = 0; k < VL; k++) each[k] = splat(0);
+    for (int64_t k = 0; k < n; k++) {
+        float *row = w->scores + (first + k) * KEYS;
+        if (before && old[k] != 1) {
+            multiply_row(w->out + (first + k) * a->padded, whole_vectors(a->width), old[k]);
+        }
+        each[k] = exponentials_of(row, a->scale, base[k], count[k]);
+        clear_row(row, count[k], columns);
+        if (a->job->limit == 0) continue;
+        draw_row(a, i + first + k, j, factors);
+        multiply_rows(row, factors, count[k]);
+    }
+    store(s->sum + first, mul_add(load(s->sum + first), shrink, joined_lanes(plus, each)));
+}
+
+/* o = out / sum, and the log-sum-exp of rows [first, first + n), n <= VL. */
+static void finish(const head *a, int64_t first, int64_t n, const workspace *w, const running *s,
+                   float *o, int64_t pitch, float *lse) {
+    const vf sum = load(s->sum + first), largest = load(s->largest + first);
+    float by[VL], logs[VL];
+    store(by, select((sum > splat(0)) | (sum != sum), 1.0f / sum, splat(0)));
+    store(logs, select(largest == splat(-INFINITY), splat(INFINITY), largest + logarithm(sum)));
+    memcpy(lse + first, logs, sizeof(float) * (size_t)n);
+    for (int64_t k = 0; k < n; k++) {
+        const float *out = w->out + (first + k) * a->padded;
+        float *to = o + (first + k) * pitch;
+        int64_t c = 0;
+        for (; c + VL <= a->width; c += VL) store(to + c, load(out + c) * by[k]);
+        if (c < a->width) store_part(to + c, load(out + c) * by[k], a->width - c);
+    }
+}
+
 /* Forward of a block of queries: o and lse of its rows, which may be those of keys before. */
 static void attend(const head *a, int64_t i, int64_t rows, const workspace *w, float *o,
                    int64_t pitch, float *lse) {
-    float largest[QUERIES], sum[QUERIES], factors[KEYS];
+    const bool continues = a->job->continues;
     int64_t keys = seen_by(a, i, rows);
-    memset(w->out, 0, sizeof(float) * (size_t)(rows * a->padded));
-    for (int64_t r = 0; r < rows; r++) {
-        const bool any = a->job->continues && lse[r] != INFINITY; /* keys before */
-        largest[r] = any ? lse[r] : -INFINITY;
-        sum[r] = any;
+    running s;
+    if (continues) memset(w->out, 0, sizeof(float) * (size_t)(rows * a->padded));
+    for (int64_t r = 0; r < QUERIES; r++) {
+        const bool any = r < rows && continues && lse[r] != INFINITY; /* keys before */
+        s.largest[r] = any ? lse[r] : -INFINITY;
+        s.sum[r] = any;
         if (any) memcpy(w->out + r * a->padded, o + r * pitch, sizeof(float) * (size_t)a->width);
     }
     for (int64_t j = 0; j < keys; j += KEYS) {
         int64_t columns = kolo_min_i64(KEYS, keys - j);
         score(a, i, rows, j, columns, w, w->scores);
-        for (int64_t r = 0; r < rows; r++) {
-            float *row = w->scores + r * KEYS, *out = w->out + r * a->padded;
-            int64_t count = mask_row(a, i + r, j, columns, row);
-            float here = a->scale * largest_score(row, count);
-            float most = here > largest[r] ? here : largest[r];
-            float base = most == -INFINITY ? 0 : most; /* no key visible yet: every exponential
-                                                        * is zero */
-            float old = largest[r] == -INFINITY ? 0 : expf(largest[r] - base);
-            if (old != 1 && (j > 0 || a->job->continues)) multiply_row(out, a->padded, old);
-            sum[r] = sum[r] * old + exponentials_of(row, a->scale, base, count);
-            clear_row(row, count, columns);
-            largest[r] = most;
-            if (a->job->limit > 0) {
-                draw_row(a, i + r, j, factors);
-                multiply_rows(row, factors, count);
-            }
+        for (int64_t r = 0; r < rows; r += VL) {
+            exponentiate(a, i, r, kolo_min_i64(VL, rows - r), j, columns, w, &s);
         }
         const product p = {
             .rows = rows,
@@ -323,16 +374,13 @@ static void attend(const head *a, int64_t i, int64_t rows, const workspace *w, f
             .panel = a->keys * TILE,
             .c = w->out,
             .pitch = a->padded,
-            .add = true,
+            .add = j > 0 || continues,
             .next = a->next,
         };
         multiply_scores(&p, a->width, diagonal_of(a, i, j));
     }
-    for (int64_t r = 0; r < rows; r++) {
-        float by = sum[r] > 0 || isnan(sum[r]) ? 1 / sum[r] : 0;
-        lse[r] = largest[r] == -INFINITY ? INFINITY : largest[r] + logf(sum[r]);
-        multiply_row(w->out + r * a->padded, a->padded, by);
-        memcpy(o + r * pitch, w->out + r * a->padded, sizeof(float) * (size_t)a->width);
+    for (int64_t r = 0; r < rows; r += VL) {
+        finish(a, r, kolo_min_i64(VL, rows - r), w, &s, o, pitch, lse);
     }
 }
 
@@ -390,7 +438,7 @@ static void slope(const head *a, const block *b, int64_t j, int64_t columns, con
 }
 
 /* Accumulates over the block's queries for each of its keys: out [columns][padded] += m^T b,
- * with m [rows][KEYS] and b packed. */
+ * with m [rows][KEYS] and b packed. The first block sets `out`, unless it sees some keys only. */
 static void add_transposed(const head *a, const block *b, int64_t j, int64_t columns,
                            const float *m, const float *packed, float *out) {
     const product p = {
@@ -403,7 +451,7 @@ static void add_transposed(const head *a, const block *b, int64_t j, int64_t col
         .panel = b->rows * TILE,
         .c = out,
         .pitch = a->padded,
-        .add = true,
+        .add = b->i > 0 || a->causal,
         .next = a->next,
     };
     multiply_transposed(&p, a->width, diagonal_of(a, b->i, j));
@@ -421,7 +469,6 @@ static void attend_bwd(const head *a, const block *b, const workspace *w, float 
     int64_t keys = seen_by(a, b->i, b->rows);
     pack(a->q + b->i * a->stride, b->rows, a->width, a->stride, w->queries, b->rows * TILE);
     pack(b->d_o, b->rows, a->width, b->channels, w->d_out, b->rows * TILE);
-    memset(w->out, 0, sizeof(float) * (size_t)(b->rows * a->padded));
     for (int64_t j = 0; j < keys; j += KEYS) {
         int64_t columns = kolo_min_i64(KEYS, keys - j);
         score(a, b->i, b->rows, j, columns, w, w->scores);
@@ -451,7 +498,7 @@ static void attend_bwd(const head *a, const block *b, const workspace *w, float 
             .panel = a->keys * TILE,
             .c = w->out,
             .pitch = a->padded,
-            .add = true,
+            .add = j > 0,
             .next = a->next,
         };
         multiply_scores(&to_q, a->width, diagonal_of(a, b->i, j));
@@ -466,11 +513,24 @@ static void attend_bwd(const head *a, const block *b, const workspace *w, float 
     }
 }
 
-static float dot(const float *x, const float *y, int64_t count) {
+/* The products of x and y, lane by lane. */
+static vf products_of(const float *x, const float *y, int64_t count) {
     vf sum = splat(0);
     int64_t c = 0;
     for (; c + VL <= count; c += VL) sum = mul_add(load(x + c), load(y + c), sum);
-    return sum_lanes(sum + load_part(x + c, count - c) * load_part(y + c, count - c));
+    return sum + load_part(x + c, count - c) * load_part(y + c, count - c);
+}
+
+/* b->inner of all rows; o is that of the first. */
+static void set_inner(const head *a, block *b, const float *o) {
+    for (int64_t first = 0; first < b->rows; first += VL) {
+        vf each[VL];
+        for (int64_t k = 0; k < VL; k++) {
+            const int64_t at = (first + k) * b->channels;
+            each[k] = first + k < b->rows ? products_of(b->d_o + at, o + at, a->width) : splat(0);
+        }
+        store(b->inner + first, joined_lanes(plus, each));
+    }
 }
 
 static void backward(const void *arg, int part, int64_t begin, int64_t end) {
@@ -488,8 +548,8 @@ static void backward(const void *arg, int part, int64_t begin, int64_t end) {
         pack_transposed(a.k, a.width, a.keys, a.kv_stride, w.keys, a.width * TILE);
         pack_transposed(a.v, a.width, a.keys, a.kv_stride, w.values, a.width * TILE);
         pack(a.k, a.keys, a.width, a.kv_stride, w.plain_keys, a.keys * TILE);
-        memset(w.dk, 0, sums);
-        memset(w.dv, 0, sums);
+        if (a.causal) memset(w.dk, 0, sums);
+        if (a.causal) memset(w.dv, 0, sums);
         for (int64_t i = 0, rows; i < a.queries; i += rows) {
             rows = block_rows(&a, i);
             block b = {
@@ -499,10 +559,7 @@ static void backward(const void *arg, int part, int64_t begin, int64_t end) {
                 .channels = job->channels,
                 .lse = job->lse + item * job->q_rows + i,
             };
-            for (int64_t r = 0; r < b.rows; r++) {
-                b.inner[r] =
-                    dot(b.d_o + r * b.channels, job->o + at + (i + r) * b.channels, a.width);
-            }
+            set_inner(&a, &b, job->o + at + i * b.channels);
             attend_bwd(&a, &b, &w, dq + i * job->dq_stride);
         }
         for (int64_t j = 0; j < a.keys; j++) {
