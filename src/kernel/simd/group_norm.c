@@ -20,6 +20,12 @@ static kolo_simd_group_norm_job job_on(const kolo_kernel_spec *spec, const kolo_
                                       .bf16 = kolo_simd_is_bf16(spec)};
 }
 
+/* Loops write a channel at a time, or a group where the channels have no parameters. */
+static bool writes_past_the_cache(const kolo_call *call, const kolo_simd_group_norm_job *job) {
+    const int64_t run = job->pixels * (job->gamma ? 1 : job->channels);
+    return !job->bf16 && kolo_simd_writes_past(call, run);
+}
+
 static void run_forward(const kolo_call *call) {
     const kolo_kernel_spec *spec = call->spec;
     kolo_simd_group_norm_job job = job_on(spec, &spec->in[0]);
@@ -30,6 +36,7 @@ static void run_forward(const kolo_call *call) {
     job.out = call->out[0];
     job.mean = call->out[1];
     job.rstd = call->out[2];
+    job.past = writes_past_the_cache(call, &job);
     kolo_kernel_parallel(spec->threads, job.samples * job.groups,
                          KOLO_ISA_PICK(kolo_simd_group_norm)->forward, &job);
 }
@@ -58,6 +65,7 @@ static void run_bwd(const kolo_call *call) {
         job.dgamma = call->out[1];
         job.dbeta = call->out[2];
     }
+    job.past = writes_past_the_cache(call, &job);
     kolo_kernel_parallel(spec->threads, job.samples * job.groups, table->backward, &job);
     if (job.gamma) kolo_kernel_parallel(spec->threads, of_sample, table->sums, &job);
 }

@@ -8,6 +8,7 @@ typedef struct kolo_simd_group_norm_job {
     int64_t samples, groups, channels, pixels; /* N, G, K, P */
     float eps;
     bool bf16; /* x, dy and `out` are bf16 */
+    bool past; /* `out` is written by non-temporal stores */
     const void *x, *dy;
     const float *gamma, *beta; /* [G,K]; NULL: none */
     float *mean, *rstd;

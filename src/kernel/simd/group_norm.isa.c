@@ -1,26 +1,29 @@
 /* Group normalization loops, on f32 or bf16. A group is read from memory once, if it fits into the
- * cache: its later sweeps find it there. */
+ * cache: its later sweeps find it there. The sweeps over a group fetch the next one meanwhile, so
+ * that the memory does not wait for them. */
 #include "kernel/simd/group_norm.h"
 
 #include "kernel/simd/row_sums.h"
 
 #include <math.h>
 
+enum { FETCHED = 32 << 10 }; /* elements of a group that is fetched ahead, at most */
+
 /* y = (x - mean) scale + offset, for n elements. */
-INLINE void map(const void *x, int64_t n, float mean, float scale, float offset, void *y,
-                bool bf16) {
+INLINE void map(const void *x, int64_t n, float mean, float scale, float offset, void *y, bool bf16,
+                bool past) {
     const vf by = splat(scale), to = splat(offset);
     int64_t i = 0;
     for (; i + VL <= n; i += VL) {
-        store_at(y, i, mul_add(load_at(x, i, bf16) - mean, by, to), bf16);
+        put_at(y, i, mul_add(load_at(x, i, bf16) - mean, by, to), bf16, past);
     }
     if (i == n) return;
     const vf rest = load_part_at(x, i, n - i, bf16);
     store_part_at(y, i, mul_add(rest - mean, by, to), n - i, bf16);
 }
 
-INLINE void forward_rows(const kolo_simd_group_norm_job *job, int64_t begin, int64_t end,
-                         bool bf16) {
+INLINE void forward_rows(const kolo_simd_group_norm_job *job, int64_t begin, int64_t end, bool bf16,
+                         bool past) {
     const int64_t p = job->pixels, size = job->channels * p;
     for (int64_t r = begin; r < end; r++) {
         const int64_t first = r % job->groups * job->channels;
@@ -31,24 +34,26 @@ INLINE void forward_rows(const kolo_simd_group_norm_job *job, int64_t begin, int
         job->mean[r] = mean;
         job->rstd[r] = rstd;
         if (!job->gamma) {
-            map(x, size, mean, rstd, 0, y, bf16);
+            map(x, size, mean, rstd, 0, y, bf16, past);
             continue;
         }
         for (int64_t c = 0; c < job->channels; c++) {
             map(ahead(x, c * p, bf16), p, mean, rstd * job->gamma[first + c], job->beta[first + c],
-                ahead_to(y, c * p, bf16), bf16);
+                ahead_to(y, c * p, bf16), bf16, past);
         }
     }
 }
 
-/* The sums of dy and of dy (x - mean), over n elements. */
-INLINE void sum_pair(const void *dy, const void *x, int64_t n, float mean, bool bf16, float *of_dy,
-                     float *of_h) {
+/* The sums of dy and of dy (x - mean), over n elements. Fetches what is `later` elements behind
+ * dy. */
+INLINE void sum_pair(const void *dy, const void *x, int64_t n, float mean, int64_t later, bool bf16,
+                     float *of_dy, float *of_h) {
     enum { BWD_CHAINS = 2 };
     vf a[BWD_CHAINS] = {{0}}, b[BWD_CHAINS] = {{0}};
     int64_t i = 0;
     for (; i + BWD_CHAINS * VL <= n; i += BWD_CHAINS * VL) {
         for (int k = 0; k < BWD_CHAINS; k++) {
+            __builtin_prefetch(ahead(dy, later + i + k * VL, bf16), 0, 2);
             const vf d = load_at(dy, i + k * VL, bf16);
             a[k] += d;
             b[k] = mul_add(d, load_at(x, i + k * VL, bf16) - mean, b[k]);
@@ -65,14 +70,16 @@ INLINE void sum_pair(const void *dy, const void *x, int64_t n, float mean, bool 
     *of_h = sum_lanes(b[0] + b[1]);
 }
 
-/* dx = dy scale - (x - mean) tilt - shift, for n elements. dx may be dy or x. */
+/* dx = dy scale - (x - mean) tilt - shift, for n elements. dx may be dy or x. Fetches what is
+ * `later` elements behind x. */
 INLINE void slope(const void *dy, const void *x, int64_t n, float mean, float scale, float tilt,
-                  float shift, void *dx, bool bf16) {
+                  float shift, int64_t later, void *dx, bool bf16, bool past) {
     const vf by = splat(scale), turn = splat(-tilt), down = splat(shift);
     int64_t i = 0;
     for (; i + VL <= n; i += VL) {
+        __builtin_prefetch(ahead(x, later + i, bf16), 0, 2);
         const vf h = load_at(x, i, bf16) - mean, d = load_at(dy, i, bf16);
-        store_at(dx, i, mul_add(d, by, mul_add(h, turn, -down)), bf16);
+        put_at(dx, i, mul_add(d, by, mul_add(h, turn, -down)), bf16, past);
     }
     if (i == n) return;
     const vf h = load_part_at(x, i, n - i, bf16) - mean, d = load_part_at(dy, i, n - i, bf16);
@@ -81,9 +88,9 @@ INLINE void slope(const void *dy, const void *x, int64_t n, float mean, float sc
 
 /* The formulas are in op/group_norm.c. Without gamma a group is one channel. */
 INLINE void backward_rows(const kolo_simd_group_norm_job *job, int64_t begin, int64_t end,
-                          bool bf16) {
+                          bool bf16, bool past) {
     const bool scaled = job->gamma != NULL;
-    const int64_t size = job->channels * job->pixels;
+    const int64_t size = job->channels * job->pixels, later = size <= FETCHED ? size : 0;
     const int64_t channels = scaled ? job->channels : 1, p = size / channels;
     for (int64_t r = begin; r < end; r++) {
         const float *gamma = scaled ? job->gamma + r % job->groups * channels : NULL;
@@ -93,7 +100,8 @@ INLINE void backward_rows(const kolo_simd_group_norm_job *job, int64_t begin, in
         float of_k = 0, of_kh = 0;
         for (int64_t c = 0; c < channels; c++) {
             float of_dy, of_h;
-            sum_pair(ahead(dy, c * p, bf16), ahead(x, c * p, bf16), p, mean, bf16, &of_dy, &of_h);
+            sum_pair(ahead(dy, c * p, bf16), ahead(x, c * p, bf16), p, mean, later, bf16, &of_dy,
+                     &of_h);
             of_k += scaled ? gamma[c] * of_dy : of_dy;
             of_kh += scaled ? gamma[c] * of_h : of_h;
             if (!scaled) continue;
@@ -104,7 +112,8 @@ INLINE void backward_rows(const kolo_simd_group_norm_job *job, int64_t begin, in
         const float shift = of_k * rstd / (float)size;
         for (int64_t c = 0; c < channels; c++) {
             slope(ahead(dy, c * p, bf16), ahead(x, c * p, bf16), p, mean,
-                  scaled ? gamma[c] * rstd : rstd, tilt, shift, ahead_to(dx, c * p, bf16), bf16);
+                  scaled ? gamma[c] * rstd : rstd, tilt, shift, later, ahead_to(dx, c * p, bf16),
+                  bf16, past);
         }
     }
 }
@@ -112,18 +121,24 @@ INLINE void backward_rows(const kolo_simd_group_norm_job *job, int64_t begin, in
 static void forward(const void *arg, int part, int64_t begin, int64_t end) {
     const kolo_simd_group_norm_job *job = arg;
     if (job->bf16) {
-        forward_rows(job, begin, end, true);
+        forward_rows(job, begin, end, true, false);
+    } else if (job->past) {
+        forward_rows(job, begin, end, false, true);
+        stream_end();
     } else {
-        forward_rows(job, begin, end, false);
+        forward_rows(job, begin, end, false, false);
     }
 }
 
 static void backward(const void *arg, int part, int64_t begin, int64_t end) {
     const kolo_simd_group_norm_job *job = arg;
     if (job->bf16) {
-        backward_rows(job, begin, end, true);
+        backward_rows(job, begin, end, true, false);
+    } else if (job->past) {
+        backward_rows(job, begin, end, false, true);
+        stream_end();
     } else {
-        backward_rows(job, begin, end, false);
+        backward_rows(job, begin, end, false, false);
     }
 }
 

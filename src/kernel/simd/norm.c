@@ -83,18 +83,12 @@ static kolo_simd_norm_job job_of(const kolo_call *call) {
     };
 }
 
-/* Whether the result is written by non-temporal stores, past the cache, which would lose it before
- * another node reads it: an ordinary store reads the line first. */
 static bool writes_past_the_cache(const kolo_call *call) {
-    enum { LINE_BYTES = 64, LARGE_BYTES = 16 << 20 };
-
     const norm_state *s = call->state;
-    const kolo_simd_image *v = &s->image;
-    const size_t plane = sizeof(float) * (size_t)kolo_simd_plane_size(v);
-    const bool whole = 64 % v->inner == 0 || v->inner % 16 == 0; /* lines, by lanes of a pixel */
-    bool apart = whole && plane % LINE_BYTES == 0 && (uintptr_t)call->out[0] % LINE_BYTES == 0;
-    for (int i = 0; i < call->spec->n_in; i++) apart &= call->in[i] != call->out[0];
-    return apart && kolo_tensor_bytes(&call->spec->out[0]) >= LARGE_BYTES;
+    const int64_t inner = s->image.inner;
+    const bool whole =
+        64 % inner == 0 || inner % KOLO_SIMD_LINE == 0; /* lines, by lanes of a pixel */
+    return whole && kolo_simd_writes_past(call, kolo_simd_plane_size(&s->image));
 }
 
 /* One pass over a slab. */

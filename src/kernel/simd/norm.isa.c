@@ -355,11 +355,7 @@ INLINE void line(plane p, const float *center, const float *slope, const float *
     for (; i + VL <= end; i += VL, k += VL) {
         vf v = (load_at(p.x, i, p.bf16) - load(center + k)) * load(slope + k) + load(offset + k);
         if (p.residual) v += load_at(p.residual, i, p.bf16);
-        if (p.past) {
-            stream((float *)p.y + i, clipped(p, v));
-        } else {
-            store_at(p.y, i, clipped(p, v), p.bf16);
-        }
+        put_at(p.y, i, clipped(p, v), p.bf16, p.past);
     }
     for (; i < end; i++, k++) {
         float v = (element_at(p.x, i, p.bf16) - center[k]) * slope[k] + offset[k];
@@ -382,11 +378,7 @@ INLINE void tilted(source s, tilts k, bool masked, bool past, int64_t i, int64_t
             dy = gated(dy, x, load(k.gate_slope + c), load(k.beta + c), s.ceiling);
         }
         vf v = load(k.slope + c) * (dy - load(k.offset + c) - x * load(k.tilt + c));
-        if (past) {
-            stream((float *)dx + i, v);
-        } else {
-            store_at(dx, i, v, s.bf16);
-        }
+        put_at(dx, i, v, s.bf16, past);
     }
     for (; i < end; i++, c++) {
         float x = element_at(s.x, i, s.bf16) - k.center[c], dy = element_at(s.dy, i, s.bf16);

@@ -14,6 +14,14 @@ bool kolo_simd_supports(const kolo_kernel_spec *spec) {
     return true;
 }
 
+bool kolo_simd_writes_past(const kolo_call *call, int64_t run) {
+    enum { LARGE_BYTES = 16 << 20 };
+    const uintptr_t at = (uintptr_t)call->out[0];
+    bool apart = run % KOLO_SIMD_LINE == 0 && at % (KOLO_SIMD_LINE * sizeof(float)) == 0;
+    for (int i = 0; i < call->spec->n_in; i++) apart &= call->in[i] != call->out[0];
+    return apart && kolo_tensor_bytes(&call->spec->out[0]) >= LARGE_BYTES;
+}
+
 bool kolo_simd_image_of(const kolo_tensor *tensor, kolo_simd_image *image) {
     const kolo_shape *s = &tensor->shape;
     const kolo_layout *l = &tensor->layout;

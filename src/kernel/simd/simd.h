@@ -46,6 +46,13 @@ static inline bool kolo_simd_is_bf16(const kolo_kernel_spec *spec) {
     return spec->in[0].dtype == KOLO_DTYPE_BF16;
 }
 
+enum { KOLO_SIMD_LINE = 16 }; /* floats of a cache line */
+
+/* Whether output 0 of a call is written by non-temporal stores, past the cache, which would lose it
+ * before another node reads it: an ordinary store reads the line first. It is, if it is large, no
+ * input, and of whole lines in runs of `run` floats. */
+bool kolo_simd_writes_past(const kolo_call *call, int64_t run);
+
 /* Defines a kernel by the source's static `fit` and `prepare`; its state is one heap block. */
 #define KOLO_SIMD_KERNEL(op_name, run_)       \
     const kolo_kernel kolo_simd_##op_name = { \

@@ -9,6 +9,19 @@ static double fit(kolo_kernel_spec *spec) {
     return kolo_kernel_seconds(0, bytes, 1);
 }
 
+/* Narrow rows, and the forward pass of samples of one strip, whose exponentials are kept. */
+static bool writes_past_the_cache(const kolo_call *call, const kolo_simd_softmax_table *table,
+                                  const kolo_simd_softmax_job *job) {
+    const int64_t sample = job->count * job->inner;
+    const bool forward = call->spec->op == &kolo_op_softmax;
+    if (job->bf16) return false;
+    if (job->inner == 1) {
+        return job->count <= table->narrow && kolo_simd_writes_past(call, KOLO_SIMD_LINE);
+    }
+    return forward && !job->log && job->inner <= table->strip && sample <= table->kept &&
+           kolo_simd_writes_past(call, sample);
+}
+
 static void run(const kolo_call *call) {
     const kolo_kernel_spec *spec = call->spec;
     const kolo_shape *shape = &spec->out[0].shape;
@@ -23,6 +36,7 @@ static void run(const kolo_call *call) {
         .log = spec->attr[KOLO_SOFTMAX_LOG].i != 0,
         .bf16 = kolo_simd_is_bf16(spec),
     };
+    job.past = writes_past_the_cache(call, table, &job);
     int64_t strips = job.inner == 1 ? 1 : (job.inner + table->strip - 1) / table->strip;
     kolo_kernel_parallel(spec->threads, job.n * strips,
                          spec->op == &kolo_op_softmax ? table->forward : table->backward, &job);

@@ -9,10 +9,13 @@ typedef struct kolo_simd_softmax_job {
     void *out;
     int64_t n, count, inner;
     bool log, bf16;
+    bool past; /* out is written by non-temporal stores */
 } kolo_simd_softmax_job;
 
 typedef struct kolo_simd_softmax_table {
-    int strip; /* columns of a strip */
+    int strip;  /* columns of a strip */
+    int narrow; /* elements of rows, */
+    int kept;   /* and of samples of one strip, that may be written past the cache, at most */
     kolo_kernel_loop forward, backward;
 } kolo_simd_softmax_table;
 KOLO_ISA_TABLE(kolo_simd_softmax_table, kolo_simd_softmax);

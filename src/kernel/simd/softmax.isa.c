@@ -1,16 +1,19 @@
 /* Loops of softmax. For an inner size of 1 the lanes of a vector are elements of one row, else they
  * are columns, of which a strip of a sample has up to STRIP.
  *
- * Where a strip has all columns, the sample is one run of memory. Its exponentials, most of the
- * work, then take whole vectors, whatever the number of columns. */
+ * Where a strip has all columns, the sample is one run of memory, and so are VL narrow rows. Their
+ * exponentials, most of the work, then take whole vectors, whatever the number of columns. */
 #include "kernel/simd/softmax.h"
 
 #include "base/integer.h"
+#include "kernel/simd/lanes.h"
 #include "kernel/simd/math.h"
 
 enum {
     VECTORS = 4, /* of columns, in registers */
     STRIP = VECTORS * VL,
+    NARROW = 128, /* elements of a row that is computed together with others, at most */
+    KEPT = 4096,  /* exponentials of a sample that are kept in the first cache, at most */
     AHEAD = 1024, /* the fewest elements between what is read and what is fetched */
 };
 
@@ -102,6 +105,75 @@ INLINE void backward_row(const kolo_simd_softmax_job *job, int64_t item, bool bf
     EACH_VECTOR(SLOPE);
 }
 
+/* ---- VL narrow rows ----
+ *
+ * Results have the bits of rows by themselves, so that they do not depend on which rows are
+ * together. */
+
+/* row_of[i] is the row of element i of VL rows. */
+static void number_rows(int64_t count, uint8_t *row_of) {
+    for (int r = 0; r < VL; r++) memset(row_of + r * count, r, (size_t)count);
+}
+
+/* Lane r joins row r, in the order of EACH_VECTOR. */
+INLINE vf join_rows(kolo_join *join, vf none, const float *x, int64_t count) {
+    const int64_t rest = count % VL, whole = count - rest;
+    vf each[VL];
+    for (int r = 0; r < VL; r++, x += count) {
+        vf all[2] = {none, none};
+        int64_t i = 0;
+        for (; i + 2 * VL <= whole; i += 2 * VL) {
+            for (int k = 0; k < 2; k++) all[k] = join(load(x + i + k * VL), all[k]);
+        }
+        if (i < whole) all[0] = join(load(x + i), all[0]);
+        if (rest > 0) {
+            all[0] = join(join_lanes(load_part(x + whole, rest), none, rest), all[0]);
+        }
+        each[r] = join(all[1], all[0]);
+    }
+    return joined_lanes(join, each);
+}
+
+INLINE void forward_rows(const kolo_simd_softmax_job *job, int64_t first, const uint8_t *row_of,
+                         bool bf16, bool past) {
+    const int64_t size = VL * job->count, begin = first * job->count;
+    const int64_t later = begin + kolo_max_i64(AHEAD, size);
+    const float *x = (const float *)job->a + begin;
+    float kept[VL * NARROW];
+    for (int64_t i = 0; bf16 && i < size; i += VL)
+        store(kept + i, load_at(job->a, begin + i, bf16));
+    if (bf16) x = kept;
+    const vf largest = join_rows(larger, splat(-__builtin_inff()), x, job->count);
+    for (int64_t i = 0; i < size; i += VL) {
+        __builtin_prefetch(ahead(job->a, later + i, bf16), 0, 2);
+        if (!past) __builtin_prefetch(ahead(job->out, begin + i, bf16), 1);
+        store(kept + i, exponential_to_88(load(x + i) - numbered_lanes(largest, row_of + i)));
+    }
+    const vf total = join_rows(plus, splat(0), kept, job->count), by = 1.0f / total;
+    const vf shift = job->log ? largest + logarithm(total) : largest;
+    for (int64_t i = 0; i < size; i += VL) {
+        vf y = job->log ? load_at(job->a, begin + i, bf16) - numbered_lanes(shift, row_of + i)
+                        : load(kept + i) * numbered_lanes(by, row_of + i);
+        put_at(job->out, begin + i, y, bf16, past);
+    }
+}
+
+INLINE void backward_rows(const kolo_simd_softmax_job *job, int64_t first, const uint8_t *row_of,
+                          bool bf16, bool past) {
+    const int64_t size = VL * job->count, begin = first * job->count;
+    float kept[VL * NARROW];
+    for (int64_t i = 0; i < size; i += VL) {
+        vf dy = load_at(job->a, begin + i, bf16);
+        store(kept + i, job->log ? dy : dy * load_at(job->y, begin + i, bf16));
+    }
+    const vf total = join_rows(plus, splat(0), kept, job->count);
+    for (int64_t i = 0; i < size; i += VL) {
+        vf dy = load_at(job->a, begin + i, bf16), y = load_at(job->y, begin + i, bf16);
+        vf dx = slope(job, dy, y, numbered_lanes(total, row_of + i));
+        put_at(job->out, begin + i, dx, bf16, past);
+    }
+}
+
 /* ---- columns ---- */
 
 /* `columns` columns of `count` rows, `step` elements apart, from element `at` on. */
@@ -131,28 +203,35 @@ INLINE void repeat_columns(const strip *s, const vf *of_column, int vectors, flo
 }
 
 /* The exponentials of a strip of all columns, in f32. */
-INLINE void flat_exponentials(const kolo_simd_softmax_job *job, const strip *s, const float *most) {
+INLINE void flat_exponentials(const kolo_simd_softmax_job *job, const strip *s, const float *most,
+                              float *to) {
     const int64_t size = job->count * s->columns, turn = VL % s->columns;
     const float *x = (const float *)job->a + s->at;
-    float *y = (float *)job->out + s->at;
     int64_t column = 0;
     for (int64_t i = 0; i < size; i += VL) {
         const int64_t n = kolo_min_i64(VL, size - i);
         __builtin_prefetch(x + size + i, 0, 2);
         const vf e = exponential_to_88(load_n(x, i, n, splat(0), false) - load(most + column));
-        store_n(y, i, e, n, false);
+        store_n(to, i, e, n, false);
         column += turn;
         if (column >= s->columns) column -= s->columns;
     }
 }
 
-INLINE void flat_products(const kolo_simd_softmax_job *job, const strip *s, const float *by) {
+/* The result from the exponentials; with `past` these are elsewhere, and whole vectors. */
+INLINE void flat_products(const kolo_simd_softmax_job *job, const strip *s, const float *by,
+                          const float *from, bool past) {
     const int64_t size = job->count * s->columns, turn = VL % s->columns;
     float *y = (float *)job->out + s->at;
     int64_t column = 0;
     for (int64_t i = 0; i < size; i += VL) {
-        const int64_t n = kolo_min_i64(VL, size - i);
-        store_n(y, i, load_n(y, i, n, splat(0), false) * load(by + column), n, false);
+        const int64_t n = past ? VL : kolo_min_i64(VL, size - i);
+        const vf e = load_n(from, i, n, splat(0), false) * load(by + column);
+        if (past) {
+            stream(y + i, e);
+        } else {
+            store_n(y, i, e, n, false);
+        }
         column += turn;
         if (column >= s->columns) column -= s->columns;
     }
@@ -180,13 +259,18 @@ INLINE void forward_strip(const kolo_simd_softmax_job *job, strip s, int vectors
 #define MOST_OF_COLUMN(i, v, n) largest[v] = larger(load_n(job->a, i, n, lowest, bf16), largest[v])
     EACH_COLUMN(MOST_OF_COLUMN);
     if (keeps && s.columns == s.step) {
+        float kept[KEPT], *e = job->past ? kept : (float *)job->out + s.at;
         repeat_columns(&s, largest, vectors, pattern);
-        flat_exponentials(job, &s, pattern);
-#define ADDED(i, v, n) total[v] += load_n(job->out, i, n, lowest, bf16)
+        flat_exponentials(job, &s, pattern, e);
+#define ADDED(i, v, n) total[v] += load_n(e, (i)-s.at, n, lowest, false)
         EACH_COLUMN(ADDED);
         for (int v = 0; v < vectors; v++) by[v] = 1.0f / total[v];
         repeat_columns(&s, by, vectors, pattern);
-        flat_products(job, &s, pattern);
+        if (job->past) {
+            flat_products(job, &s, pattern, kept, true);
+        } else {
+            flat_products(job, &s, pattern, e, false);
+        }
         return;
     }
 #define EXPONENTIAL_OF_COLUMN(i, v, n)                                             \
@@ -233,36 +317,56 @@ INLINE void backward_strip(const kolo_simd_softmax_job *job, strip s, int vector
     EACH_COLUMN(SLOPE_OF_COLUMN);
 }
 
-/* Items: rows, or strips of columns. */
-#define LOOP(name)                                                                       \
-    INLINE void name##_item(const kolo_simd_softmax_job *job, int64_t item, bool bf16) { \
-        if (job->inner == 1) {                                                           \
-            name##_row(job, item, bf16);                                                 \
-            return;                                                                      \
-        }                                                                                \
-        const strip s = strip_of(job, item);                                             \
-        if (s.columns > 3 * VL) {                                                        \
-            name##_strip(job, s, 4, bf16);                                               \
-        } else if (s.columns > 2 * VL) {                                                 \
-            name##_strip(job, s, 3, bf16);                                               \
-        } else if (s.columns > VL) {                                                     \
-            name##_strip(job, s, 2, bf16);                                               \
-        } else {                                                                         \
-            name##_strip(job, s, 1, bf16);                                               \
-        }                                                                                \
-    }                                                                                    \
-    static void name(const void *arg, int part, int64_t begin, int64_t end) {            \
-        const kolo_simd_softmax_job *job = arg;                                          \
-        for (int64_t item = begin; item < end; item++) {                                 \
-            if (job->bf16) {                                                             \
-                name##_item(job, item, true);                                            \
-            } else {                                                                     \
-                name##_item(job, item, false);                                           \
-            }                                                                            \
-        }                                                                                \
+/* Items: rows, or strips of columns. Rows are together from multiples of VL on, where results that
+ * are written past the cache are aligned. */
+#define LOOP(name)                                                                            \
+    INLINE void name##_item(const kolo_simd_softmax_job *job, int64_t item, bool bf16) {      \
+        if (job->inner == 1) {                                                                \
+            name##_row(job, item, bf16);                                                      \
+            return;                                                                           \
+        }                                                                                     \
+        const strip s = strip_of(job, item);                                                  \
+        if (s.columns > 3 * VL) {                                                             \
+            name##_strip(job, s, 4, bf16);                                                    \
+        } else if (s.columns > 2 * VL) {                                                      \
+            name##_strip(job, s, 3, bf16);                                                    \
+        } else if (s.columns > VL) {                                                          \
+            name##_strip(job, s, 2, bf16);                                                    \
+        } else {                                                                              \
+            name##_strip(job, s, 1, bf16);                                                    \
+        }                                                                                     \
+    }                                                                                         \
+    static void name##_single(const kolo_simd_softmax_job *job, int64_t item, int64_t end) {  \
+        for (; item < end; item++) {                                                          \
+            if (job->bf16) {                                                                  \
+                name##_item(job, item, true);                                                 \
+            } else {                                                                          \
+                name##_item(job, item, false);                                                \
+            }                                                                                 \
+        }                                                                                     \
+    }                                                                                         \
+    static void name(const void *arg, int part, int64_t begin, int64_t end) {                 \
+        const kolo_simd_softmax_job *job = arg;                                               \
+        const bool together = job->inner == 1 && job->count <= NARROW;                        \
+        const int64_t first = together ? kolo_min_i64(end, (begin + VL - 1) / VL * VL) : end; \
+        int64_t item = first;                                                                 \
+        uint8_t row_of[VL * NARROW];                                                          \
+        if (first + VL <= end) number_rows(job->count, row_of);                               \
+        name##_single(job, begin, first);                                                     \
+        for (; item + VL <= end; item += VL) {                                                \
+            if (job->bf16) {                                                                  \
+                name##_rows(job, item, row_of, true, false);                                  \
+            } else if (job->past) {                                                           \
+                name##_rows(job, item, row_of, false, true);                                  \
+            } else {                                                                          \
+                name##_rows(job, item, row_of, false, false);                                 \
+            }                                                                                 \
+        }                                                                                     \
+        name##_single(job, item, end);                                                        \
+        if (job->past) stream_end();                                                          \
     }
 LOOP(forward)
 LOOP(backward)
 
 const kolo_simd_softmax_table KOLO_ISA_SYMBOL(kolo_simd_softmax) = {
-    .strip = STRIP, .forward = forward, .backward = backward};
+    .strip = STRIP, .narrow = NARROW, .kept = KEPT, .forward = forward, .backward = backward};

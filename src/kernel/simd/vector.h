@@ -190,6 +190,14 @@ INLINE void store_at(void *p, int64_t i, vf v, bool bf16) {
         store((float *)p + i, v);
     }
 }
+/* The same; with `past`, of f32, to an aligned address past the cache. */
+INLINE void put_at(void *p, int64_t i, vf v, bool bf16, bool past) {
+    if (past) {
+        stream((float *)p + i, v);
+    } else {
+        store_at(p, i, v, bf16);
+    }
+}
 INLINE v8f load8_at(const void *p, int64_t i, bool bf16) {
     return bf16 ? widen8((const uint16_t *)p + i) : load8((const float *)p + i);
 }
