@@ -32,7 +32,9 @@ typedef struct mover {
 } mover;
 
 static bool is_same(const kolo_node *a, const kolo_attr *attr) {
-    return memcmp(a->attr, attr, sizeof a->attr) == 0;
+    return a->attr[KOLO_WINDOW_FIRST].i == attr[KOLO_WINDOW_FIRST].i &&
+           a->attr[KOLO_WINDOW_COUNT].i == attr[KOLO_WINDOW_COUNT].i &&
+           a->attr[KOLO_WINDOW_AXIS].i == attr[KOLO_WINDOW_AXIS].i;
 }
 
 /* Whether a node takes a range of what a node computes, at most half of it: a window of each input
