@@ -181,6 +181,26 @@ static void gelu_specials(int threads) {
 
 static void gelu_of_special_numbers(void **state) { test_each_set(gelu_specials); }
 
+/* Angles beyond those that the vector loops reduce, and numbers without a fraction. */
+static void rounded_specials(int threads) {
+    static const struct {
+        const kolo_op *op;
+        const kolo_kernel *kernel;
+    } rows[] = {PAIR(sin) PAIR(cos) PAIR(atan) PAIR(floor) PAIR(ceil) PAIR(round)};
+    const kolo_shape shape = kolo_shape_1(SPECIALS);
+    const kolo_attr none[KOLO_MAX_ATTRS] = {{0}};
+    const void *in[] = {specials};
+    for (size_t i = 0; i < KOLO_COUNT(rows); i++) {
+        kolo_kernel_spec spec;
+        test_kernel_spec(&spec, rows[i].op, none, 1, &shape, NULL, 1, NULL, threads);
+        check_specials(rows[i].kernel, &spec, in, 1e-6F, 0);
+    }
+}
+
+static void angles_and_integers_of_special_numbers(void **state) {
+    test_each_set(rounded_specials);
+}
+
 /* A layout with padding is taken where zeros stay zeros. */
 static void unary_padding(int threads) {
     static const kolo_attr six[KOLO_MAX_ATTRS] = {{.f = 0}, {.f = 6}};
@@ -239,6 +259,7 @@ TEST_MAIN(test_simd_function) {
         cmocka_unit_test(unary_functions_are_the_reference),
         cmocka_unit_test(powers_have_the_sign_of_pow),
         cmocka_unit_test(gelu_of_special_numbers),
+        cmocka_unit_test(angles_and_integers_of_special_numbers),
         cmocka_unit_test(unary_functions_keep_padding),
         cmocka_unit_test(gelu_of_linear_is_the_reference),
     };
