@@ -5,6 +5,7 @@
 
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 kolo_status mesh_read_parameters(const kolo_store *store, double to[MESH_NUMBERS]) {
     int64_t used = 0;
@@ -81,6 +82,7 @@ static kolo_status train(kolo_comm *comm, kolo_store *store, const mesh_model *m
                                  .bucket_bytes = 2000};
     KOLO_TRY(kolo_plan_compile(g, &opts, store, comm, plan));
     KOLO_TRY(kolo_store_init(store, 5));
+    KOLO_TRY(mesh_read_parameters(store, o->initial));
     for (int k = 0; k < MESH_STEPS; k++) {
         KOLO_TRY(run_step(*plan, m, &of, k));
         o->losses[k] = kolo_plan_scalar(*plan, "loss");
@@ -138,6 +140,9 @@ void mesh_assert_learns(const char *what, const mesh_outcome *o, int period) {
 }
 
 void mesh_assert_close(const char *what, const mesh_outcome *a, const mesh_outcome *b) {
+    if (memcmp(a->initial, b->initial, sizeof a->initial) != 0) {
+        fail_msg("%s: initial parameters differ", what);
+    }
     double loss = fabs(a->losses[0] - b->losses[0]) / b->losses[0];
     double losses = test_relative_l2_f64(a->losses, b->losses, MESH_STEPS);
     double first = test_relative_l2_f64(a->first, b->first, MESH_NUMBERS);

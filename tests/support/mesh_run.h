@@ -7,9 +7,10 @@
 
 enum { MESH_STEPS = TEST_FEWER(21, 50), MESH_RANKS = 8, MESH_NUMBERS = 33000 };
 
-/* Of a rank: the losses of all steps, and the parameters after the first and the last one. */
+/* Of a rank: the losses of all steps, and the parameters before, after the first and after the last
+ * one. */
 typedef struct mesh_outcome {
-    double losses[MESH_STEPS], first[MESH_NUMBERS], last[MESH_NUMBERS];
+    double losses[MESH_STEPS], initial[MESH_NUMBERS], first[MESH_NUMBERS], last[MESH_NUMBERS];
     int slots;             /* of a stage of a pipeline */
     double store, trained; /* bytes of the store, and of the parameters of this rank */
     double state[64];      /* of each optimizer state, a sum */
@@ -45,8 +46,8 @@ const mesh_outcome *mesh_run(int ranks, rank_transport transport, rank_body body
 /* Fails unless the loss falls; steps whose numbers differ by a multiple of `period`, at most 20,
  * have the same samples. */
 void mesh_assert_learns(const char *what, const mesh_outcome *o, int period);
-/* Fails unless losses and parameters differ by at most 1e-12 after one step and 1e-10 at the end.
- */
+/* Fails unless initial parameters are bitwise equal, and losses and parameters differ by at most
+ * 1e-12 after one step and 1e-10 at the end. */
 void mesh_assert_close(const char *what, const mesh_outcome *a, const mesh_outcome *b);
 /* Fails unless `ranks` ranks with the setting `meshed` compute what `alone_ranks` do with `alone`,
  * whose loss falls; settings of `bytes`, arguments of `body`. All ranks are threads. */
