@@ -90,6 +90,50 @@ static void bubbles_are_those_of_the_papers(void **state) {
     }
 }
 
+/* Clipping needs the norm of all gradients, so no stage begins the next step before all have ended
+ * this one. Only the stages of a zbv end at different times. */
+static double until_all_end(const kolo_program *p) {
+    const kolo_program_times equal = {1, 1, 1};
+    double **starts = kolo_alloc((size_t)p->stages * sizeof *starts), end = 0;
+    kolo_program_run run;
+    assert_non_null(starts);
+    for (int s = 0; s < p->stages; s++) {
+        starts[s] = kolo_alloc((size_t)p->stage[s].n_rows * sizeof **starts);
+        assert_non_null(starts[s]);
+    }
+    assert_int_equal(kolo_program_check(p, &equal, &run, starts), KOLO_OK);
+    for (int s = 0; s < p->stages; s++) {
+        for (int i = 0; i < p->stage[s].n_rows; i++) {
+            const bool both =
+                p->stage[s].rows[i].op == KOLO_PROGRAM_BACKWARD && !p->schedule->splits;
+            if (p->stage[s].rows[i].op >= KOLO_PROGRAM_SEND) continue;
+            end = fmax(end, starts[s][i] + (both ? 2.0 : 1.0) / p->chunks);
+        }
+        kolo_free(starts[s]);
+    }
+    kolo_free(starts);
+    return 1 - run.busy / end;
+}
+
+static void clipping_adds_a_bubble_to_zbv_alone(void **state) {
+    static const int stages[] = {4, 8, 64};
+    for (size_t f = 0; f < KOLO_COUNT(formulas); f++) {
+        for (size_t k = 0; k < KOLO_COUNT(stages); k++) {
+            const int p = stages[k], m = 2 * p;
+            kolo_program *program = make(formulas[f].name, p, m);
+            const bool waits = strcmp(formulas[f].name, "zbv") == 0;
+            const double right = waits ? (p - 1.0) / (6.0 * m + p - 1)
+                                       : formulas[f].bubble(p, m, formulas[f].chunks);
+            const double bubble = until_all_end(program);
+            if (fabs(bubble - right) > 1e-9) {
+                fail_msg("%s, %d stages: bubble %.6f, not %.6f", formulas[f].name, p, bubble,
+                         right);
+            }
+            kolo_program_destroy(program);
+        }
+    }
+}
+
 /* A step of fewer micro-batches runs in the slots of a full one. */
 static void assert_slots_suffice(const kolo_program *full, const kolo_program *p) {
     for (int s = 0; s < p->stages; s++) {
@@ -263,6 +307,7 @@ static void the_diagram_is_readable(void **state) {
 TEST_MAIN(test_program) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(bubbles_are_those_of_the_papers),
+        cmocka_unit_test(clipping_adds_a_bubble_to_zbv_alone),
         cmocka_unit_test(small_programs_pass),
         cmocka_unit_test(a_moved_row_is_found),
         cmocka_unit_test(errors_name_the_row),
