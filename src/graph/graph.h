@@ -63,7 +63,7 @@ typedef struct kolo_value_info {
     bool frozen;        /* PARAM: has no gradient and no update */
     bool in_place;      /* PARAM, STATE: one version, which its update overwrites */
     int64_t rows;       /* PARAM: capacity of its row-sparse gradient (ops.h); INPUT: pulled */
-    int64_t all_rows;   /* capacity of that of all ranks; 0: one rank */
+    int64_t all_rows;   /* capacity of that of all ranks and micro-batches; 0: one of each */
     /* How the ranks of the mesh hold it; of TEMPs as of the last propagation (graph/propagate.h).
      */
     kolo_placements placements;

@@ -3,7 +3,8 @@
  * elementwise ops (scale, norms) need no count. The capacity R is static: every row that a batch
  * can touch.
  *
- * embedding_bwd_rows computes that of a batch, merge_rows combines those of all ranks. Duplicate
+ * embedding_bwd_rows computes that of a batch, accumulate_rows adds those of micro-batches, and
+ * merge_rows combines those of all ranks. Duplicate
  * rows are summed in the order of their positions, which makes the result bitwise reproducible. The
  * updates write only the rows in ids, so the next version may overwrite the old one. */
 #include "base/integer.h"
@@ -56,6 +57,13 @@ static kolo_status check_rows(const kolo_shape_query *q, int i) {
 static kolo_status merge_rows_shape(kolo_shape_query *q) {
     KOLO_TRY(kolo_rule_types(q, "fi"));
     KOLO_TRY(check_rows(q, 0));
+    return rows_out(q, q->in[0].shape.dim[0], q->in[0].shape.dim[1]);
+}
+
+static kolo_status accumulate_rows_shape(kolo_shape_query *q) {
+    KOLO_TRY(kolo_rule_types(q, "fif"));
+    KOLO_TRY(check_rows(q, 0));
+    KOLO_TRY(kolo_rule_rank(q, 2, 0, "a scalar, whether the micro-batch is the first"));
     return rows_out(q, q->in[0].shape.dim[0], q->in[0].shape.dim[1]);
 }
 
@@ -116,6 +124,15 @@ const kolo_op kolo_op_merge_rows = {
     .shape = merge_rows_shape,
     .with_updates = true,
 };
+const kolo_op kolo_op_accumulate_rows = {
+    .name = "accumulate_rows",
+    .index = "@vc,@v,->@vc,@v/c",
+    .min_in = 3,
+    .max_in = 3,
+    .layout = {.in = "ppp", .out = "pp"},
+    .attrs = merge_attrs,
+    .shape = accumulate_rows_shape,
+};
 const kolo_op kolo_op_sgd_rows = {
     .name = "sgd_rows",
     .index = "vc,@vc,@v,->vc",
@@ -174,6 +191,64 @@ static void embedding_bwd_rows(const kolo_call *call) {
 
 static void merge_rows(const kolo_call *call) { sum_rows(call, 0); }
 
+static int64_t count_ids(const int32_t *ids, int64_t most) {
+    int64_t n = 0;
+    while (n < most && ids[n] >= 0) n++;
+    return n;
+}
+
+/* The ids of both lists, each of which is ascending. */
+static int64_t count_union(const int32_t *a, int64_t n, const int32_t *b, int64_t m) {
+    int64_t i = 0, j = 0, count = 0;
+    for (; i < n || j < m; count++) {
+        const bool both = i < n && j < m && a[i] == b[j];
+        const bool first = j == m || (i < n && a[i] <= b[j]);
+        i += first;
+        j += !first || both;
+    }
+    return count;
+}
+
+static void add_row(void *to, const void *from, int64_t channels, bool is_f64) {
+    for (int64_t c = 0; c < channels; c++) {
+        if (is_f64) {
+            ((double *)to)[c] += ((const double *)from)[c];
+        } else {
+            ((float *)to)[c] += ((const float *)from)[c];
+        }
+    }
+}
+
+/* Merges from the end, so that the rows that are there make room for others between them. */
+static void run_accumulate_rows(const kolo_call *call) {
+    const kolo_kernel_spec *spec = call->spec;
+    const int64_t room = spec->out[0].shape.dim[0], channels = spec->out[0].shape.dim[1];
+    const bool is_f64 = spec->out[0].dtype == KOLO_DTYPE_F64;
+    const size_t width = (size_t)channels * kolo_dtype_bytes(spec->out[0].dtype);
+    const bool fresh =
+        is_f64 ? *(const double *)call->in[2] != 0 : *(const float *)call->in[2] != 0;
+    const char *rows = call->in[0];
+    const int32_t *ids = call->in[1];
+    char *sums = call->out[0];
+    int32_t *found = call->out[1];
+    if (fresh) {
+        memset(sums, 0, width * (size_t)room);
+        memset(found, 0xff, sizeof *found * (size_t)room);
+    }
+    int64_t i = count_ids(found, room), j = count_ids(ids, spec->in[1].shape.dim[0]);
+    int64_t at = count_union(found, i, ids, j);
+    KOLO_ASSERT(at <= room);
+    for (i--, j--, at--; j >= 0; at--) {
+        const bool kept = i >= 0 && found[i] >= ids[j], both = kept && found[i] == ids[j];
+        if (kept) memmove(sums + (size_t)at * width, sums + (size_t)i * width, width);
+        if (both) add_row(sums + (size_t)at * width, rows + (size_t)j * width, channels, is_f64);
+        if (!kept) memcpy(sums + (size_t)at * width, rows + (size_t)j * width, width);
+        found[at] = kept ? found[i] : ids[j];
+        i -= kept;
+        j -= !kept || both;
+    }
+}
+
 /* Output i starts as a copy of input `from`. */
 static double *copy(const kolo_call *call, int i, int from) {
     size_t count = (size_t)kolo_shape_count(&call->spec->out[i].shape);
@@ -225,6 +300,12 @@ static void run_adam_rows(const kolo_call *call) { kolo_ref_run(call, adam_rows)
 const kolo_kernel kolo_ops_rows[] = {
     KOLO_REF_KERNEL("ref_embedding_bwd_rows", &kolo_op_embedding_bwd_rows, run_embedding_bwd_rows),
     KOLO_REF_KERNEL("ref_merge_rows", &kolo_op_merge_rows, run_merge_rows),
+    {
+        .name = "ref_accumulate_rows",
+        .op = &kolo_op_accumulate_rows,
+        .fit = kolo_ref_fit,
+        .run = run_accumulate_rows,
+    },
     KOLO_REF_KERNEL("ref_sgd_rows", &kolo_op_sgd_rows, run_sgd_rows),
     KOLO_REF_KERNEL("ref_adam_rows", &kolo_op_adam_rows, run_adam_rows),
     {0},

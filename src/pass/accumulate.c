@@ -5,12 +5,16 @@
  *
  * The sum is in the memory from which the gradient is synchronized (lower_comm.c); the gradient of
  * one micro-batch is read once, right after its producer. The scalar "fresh" is 1 in the first
- * micro-batch of a step and 0 in the others.
+ * micro-batch of a step and 0 in the others. A row-sparse gradient is summed where it is computed,
+ * with room for the rows of all micro-batches:
+ *
+ *     merge_rows(redistribute(rows))  ->  merge_rows(redistribute(accumulate_rows(rows, fresh)))
  *
  * Running statistics are updated as by K steps of PyTorch: K micro-batches with statistics s1 .. sK
  * and momentum m result in (1-m)^K r + m ((1-m)^(K-1) s1 + ... + sK). Each new micro-batch
  * therefore scales the sum by 1-m, and the update, once per step, scales the old value by (1-m)^K.
  */
+#include "base/integer.h"
 #include "graph/ops/ops.h"
 #include "pass/pass.h"
 
@@ -74,13 +78,30 @@ static bool is_scattered(const kolo_node *redistribute, int n_axes) {
     return false;
 }
 
+/* Whether a redistribution makes summands, or versions, of what ranks have alike. */
+static bool is_pad(const kolo_node *redistribute, int n_axes, kolo_placement_kind kind) {
+    const kolo_redistribution *move = redistribute->move;
+    for (int i = 0; i < n_axes; i++) {
+        if (move->to.axis[i].kind == kind && move->from.axis[i].kind != kind) return true;
+    }
+    return false;
+}
+
+/* Whether a redistribution gathers versions, which are summed before (sum_rows). */
+static bool is_gathered(const kolo_node *redistribute, int n_axes) {
+    for (int i = 0; i < n_axes; i++) {
+        if (redistribute->move->from.axis[i].kind == KOLO_PLACEMENT_LOCAL) return true;
+    }
+    return false;
+}
+
 /* Sums what becomes *v, if that is redistributed: the ranks then exchange the sum. With
  * `scattered`, sums the result of a reduce-scatter instead: no rank keeps the whole. */
 static kolo_status sum_redistributed(accumulator *a, kolo_value *v, double keep) {
     int32_t producer = kolo_info(a->g, *v)->producer;
     if (producer < 0 || producer >= a->n_old) return KOLO_OK;
     kolo_node *n = a->g->nodes[producer];
-    if (n->op->comm != KOLO_OP_REDISTRIBUTE) return KOLO_OK;
+    if (n->op->comm != KOLO_OP_REDISTRIBUTE || is_gathered(n, a->g->mesh.n_axes)) return KOLO_OK;
     kolo_value *in = &n->in[0];
     const int32_t before = kolo_info(a->g, *in)->producer;
     const bool range = is_scattered(n, a->g->mesh.n_axes); /* else a sum of sums: each is its own */
@@ -116,7 +137,10 @@ static kolo_status reorder(const accumulator *a) {
         order[n++] = g->nodes[i];
         for (int k = 0; k < g->nodes[i]->n_out; k++) {
             kolo_value sum = a->sums[g->nodes[i]->out[k].id];
-            if (kolo_value_ok(sum)) order[n++] = g->nodes[kolo_info(g, sum)->producer];
+            if (!kolo_value_ok(sum)) continue;
+            kolo_node *made = g->nodes[kolo_info(g, sum)->producer];
+            /* Behind what it sums last: rows, then their ids. */
+            if (made->out[made->n_out - 1].id == sum.id) order[n++] = made;
         }
     }
     kolo_status status = kolo_graph_set_nodes(g, order, n);
@@ -124,9 +148,75 @@ static kolo_status reorder(const accumulator *a) {
     return status;
 }
 
+/* ---- row-sparse gradients ---- */
+
+/* Redistributions of v, whose rows have become `to` in place of `from`. */
+static void widen(const accumulator *a, kolo_value v, int64_t from, int64_t to) {
+    for (int32_t i = 0; i < a->n_old; i++) {
+        const kolo_node *n = a->g->nodes[i];
+        if (n->op->comm != KOLO_OP_REDISTRIBUTE || n->in[0].id != v.id) continue;
+        kolo_tensor *tensor = &kolo_info(a->g, n->out[0])->tensor;
+        kolo_shape shape = tensor->shape;
+        shape.dim[0] = shape.dim[0] / from * to;
+        *tensor = kolo_tensor_plain(tensor->dtype, shape);
+        widen(a, n->out[0], from, to);
+    }
+}
+
+/* What has read the rows, or their ids, of a micro-batch reads those of all. */
+static void take_sum(const accumulator *a, kolo_value v, kolo_value sum, int64_t from, int64_t to) {
+    for (int32_t i = 0; i < a->n_old; i++) {
+        kolo_node *n = a->g->nodes[i];
+        for (int k = 0; k < n->n_in; k++) {
+            if (n->in[k].id == v.id) n->in[k] = sum;
+        }
+    }
+    a->sums[v.id] = sum;
+    widen(a, sum, from, to);
+}
+
+/* The version that one rank keeps of v, if all have v (synchronize.c); else v. */
+static kolo_value summand_of(const accumulator *a, kolo_value v) {
+    for (int32_t i = 0; i < a->n_old; i++) {
+        const kolo_node *n = a->g->nodes[i];
+        if (n->op->comm != KOLO_OP_REDISTRIBUTE || n->in[0].id != v.id) continue;
+        if (is_pad(n, a->g->mesh.n_axes, KOLO_PLACEMENT_LOCAL)) return n->out[0];
+    }
+    return v;
+}
+
+static kolo_status sum_rows(const accumulator *a, const kolo_node *n, int64_t micro_batches) {
+    const int64_t table = n->attr[KOLO_ROWS_TABLE].i, room = n->attr[KOLO_ROWS_ROOM].i;
+    const int64_t all = kolo_max_i64(kolo_min_i64(table, micro_batches * room), room);
+    const kolo_attr attr[KOLO_MAX_ATTRS] = {[KOLO_ROWS_TABLE].i = table, [KOLO_ROWS_ROOM].i = all};
+    const kolo_value rows = summand_of(a, n->out[0]), ids = summand_of(a, n->out[1]);
+    kolo_value sum[KOLO_MAX_IO];
+    kolo_graph_add(a->g, &kolo_op_accumulate_rows, (kolo_value[]){rows, ids, a->fresh}, 3, attr,
+                   sum);
+    KOLO_TRY(kolo_graph_check(a->g));
+    take_sum(a, rows, sum[0], room, all);
+    take_sum(a, ids, sum[1], room, all);
+    return KOLO_OK;
+}
+
+/* The sum of a gradient, or of the summand that one rank keeps of it (synchronize.c); or none. */
+static kolo_value sum_of_gradient(const accumulator *a, kolo_value gradient) {
+    if (kolo_value_ok(a->sums[gradient.id])) return a->sums[gradient.id];
+    for (int32_t i = 0; i < a->n_old; i++) {
+        const kolo_node *n = a->g->nodes[i];
+        if (n->op->comm != KOLO_OP_REDISTRIBUTE || n->in[0].id != gradient.id) continue;
+        if (is_pad(n, a->g->mesh.n_axes, KOLO_PLACEMENT_PARTIAL)) return a->sums[n->out[0].id];
+    }
+    return KOLO_NONE;
+}
+
 static kolo_status sum_all(accumulator *a, int32_t n_values, int64_t micro_batches) {
     kolo_graph *g = a->g;
     for (int32_t v = 0; v < n_values; v++) a->sums[v] = KOLO_NONE;
+    for (int32_t i = 0; i < a->n_old; i++) {
+        if (g->nodes[i]->op != &kolo_op_embedding_bwd_rows) continue;
+        KOLO_TRY(sum_rows(a, g->nodes[i], micro_batches));
+    }
     for (int32_t i = 0; i < a->n_old; i++) {
         if (!kolo_node_is_update(g, g->nodes[i])) continue;
         KOLO_TRY(sum_for_update(a, g->nodes[i], micro_batches));
@@ -137,7 +227,8 @@ static kolo_status sum_all(accumulator *a, int32_t n_values, int64_t micro_batch
     }
     for (int32_t v = 0; v < n_values; v++) {
         kolo_value *grad = &g->values[v].grad;
-        if (kolo_value_ok(*grad) && kolo_value_ok(a->sums[grad->id])) *grad = a->sums[grad->id];
+        const kolo_value sum = kolo_value_ok(*grad) ? sum_of_gradient(a, *grad) : KOLO_NONE;
+        if (kolo_value_ok(sum)) *grad = sum;
     }
     return KOLO_OK;
 }
@@ -147,14 +238,6 @@ kolo_status kolo_pass_accumulate(kolo_graph *g, int64_t micro_batches, bool scat
         .g = g, .fresh = kolo_scalar(g, "fresh"), .n_old = g->n_nodes, .scattered = scattered};
     KOLO_TRY(kolo_graph_check(g));
     const int32_t n_values = g->n_values;
-    for (int32_t v = 0; v < n_values; v++) {
-        if (g->values[v].rows == 0) continue;
-        return KOLO_FAIL(
-            KOLO_ERR_ARG,
-            "%s has a sparse gradient, which cannot be accumulated over micro-batches: use a "
-            "larger batch without accumulation, or omit --sparse-embedding",
-            g->values[v].name);
-    }
     kolo_arena arena = {0};
     a.sums = kolo_arena_alloc(&arena, ((size_t)n_values + 1) * sizeof *a.sums);
     if (g->chunks > 1) {

@@ -22,11 +22,16 @@ typedef struct region {
     int n;
 } region;
 
-/* Widens the lifetime of a room by that of a value. A sum over micro-batches is kept throughout. */
+/* Whether a node has a sum over micro-batches, which is kept throughout. */
+static bool accumulates(const kolo_node *n) {
+    return n->op == &kolo_op_accumulate || n->op == &kolo_op_accumulate_rows;
+}
+
+/* Widens the lifetime of a room by that of a value. */
 static void hold(memory_planner *p, room *r, kolo_value v) {
     const memory_group *of = &p->groups[root_of(p, v.id)];
     int32_t producer = kolo_info(p->g, v)->producer;
-    bool kept = producer >= 0 && p->g->nodes[producer]->op == &kolo_op_accumulate;
+    bool kept = producer >= 0 && accumulates(p->g->nodes[producer]);
     int32_t first = kept ? 0 : of->first;
     int32_t last = kept ? p->g->n_nodes : region_last(p->g, of->last);
     if (r->bytes == 0 || first < r->first) r->first = first;
@@ -308,10 +313,13 @@ static kolo_status place_all(memory_planner *p, region *rg, region *model,
             of->first = (int32_t)kolo_min_i64(of->first, kolo_info(g, n->in[0])->producer);
             continue; /* in the arena */
         }
-        if (of->fixed || !(arrives || n->op == &kolo_op_accumulate)) continue;
         const bool of_model = arrives && p->map->buckets[n->attr[KOLO_COMM_BUCKET].i].of_model;
-        place_alone(p, of_model ? model : rg, n->out[0],
-                    arrives ? kolo_info(g, n->in[0])->producer : i);
+        const int n_out = accumulates(n) ? n->n_out : arrives;
+        for (int k = 0; k < n_out; k++) {
+            if (p->groups[root_of(p, n->out[k].id)].fixed) continue;
+            place_alone(p, of_model ? model : rg, n->out[k],
+                        arrives ? kolo_info(g, n->in[0])->producer : i);
+        }
     }
     return KOLO_OK;
 }
@@ -322,7 +330,7 @@ kolo_status kolo_memory_place_buckets(memory_planner *p) {
     size_t rooms = 1;
     for (int32_t i = 0; i < g->n_nodes; i++) {
         map->n_buckets += g->nodes[i]->op->comm == KOLO_OP_POST;
-        rooms += 2 + (g->nodes[i]->op == &kolo_op_accumulate);
+        rooms += 2 + (accumulates(g->nodes[i]) ? (size_t)g->nodes[i]->n_out : 0);
     }
     kolo_arena arena = {0};
     region rg = {.which = KOLO_REGION_BUCKET, .bytes = &map->bucket_bytes};

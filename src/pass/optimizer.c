@@ -328,7 +328,7 @@ static kolo_status check_rows(const kolo_graph *g, kolo_value w, const kolo_opti
         momentum ? "use SGD without it, or Adam" : "use a weight decay of 0");
 }
 
-/* Replaces the rows of this rank by the merged rows of all ranks. */
+/* Replaces the rows of this rank by the merged rows of all ranks and micro-batches. */
 static void merge_ranks(kolo_graph *g, kolo_value w) {
     const kolo_value_info *info = kolo_info(g, w);
     const kolo_node *maker = g->nodes[kolo_info(g, info->grad)->producer];

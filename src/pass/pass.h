@@ -116,8 +116,9 @@ kolo_status kolo_pass_statistics(kolo_graph *g);
 kolo_status kolo_pass_freeze(kolo_graph *g, const char *list);
 
 typedef struct kolo_sparse_opts {
-    int64_t samples; /* largest batch of any rank; 0: the batch of the graph */
-    kolo_mesh mesh;  /* of the ranks */
+    int64_t samples;       /* largest micro-batch of any rank; 0: the batch of the graph */
+    kolo_mesh mesh;        /* of the ranks */
+    int64_t micro_batches; /* of a step; 0: one */
 } kolo_sparse_opts;
 
 /* Marks the tables that embeddings read: their gradients become row-sparse (graph/ops/ops.h), and

@@ -52,7 +52,7 @@ static kolo_status freeze(kolo_graph *g, const kolo_pipeline_opts *opts) {
     return kolo_pass_freeze(g, opts->optimizer.freeze);
 }
 static kolo_status sparse(kolo_graph *g, const kolo_pipeline_opts *opts) {
-    const kolo_sparse_opts sparse_opts = {opts->most_samples, opts->mesh};
+    const kolo_sparse_opts sparse_opts = {opts->most_samples, opts->mesh, opts->micro_batches};
     return kolo_pass_sparse(g, &sparse_opts);
 }
 static kolo_status inference(kolo_graph *g, const kolo_pipeline_opts *opts) {

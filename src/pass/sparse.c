@@ -7,9 +7,10 @@
  * combinations are errors, here and in those passes, and never become dense silently: momentum and
  * weight decay change rows without a gradient, and a table with other readers has a dense gradient.
  *
- * The capacity is that of the largest batch of any rank, since ranks gather equal slices. Along dp,
- * ep and sp ranks have samples or positions of their own, and gather; along tp each has the rows of
- * its slice of the table. */
+ * The capacity is that of the largest batch of any rank, since ranks gather equal slices; of the
+ * sum over micro-batches (accumulate.c) it is that of all of them. Along dp, ep and sp ranks have
+ * samples or positions of their own, and gather; along tp each has the rows of its slice of the
+ * table. */
 #include "base/integer.h"
 #include "graph/graph.h"
 #include "pass/pass.h"
@@ -68,9 +69,9 @@ static kolo_status mark(kolo_graph *g, const kolo_node *n, const kolo_sparse_opt
     }
     int64_t height = table->tensor.shape.dim[0];
     table->in_place = true;
-    const int64_t ranks = count_ranks(&opts->mesh);
+    const int64_t parts = count_ranks(&opts->mesh) * kolo_max_i64(opts->micro_batches, 1);
     table->rows = kolo_min_i64(height, samples * count_positions(&opts->mesh, ids->dim[1]));
-    if (ranks > 1) table->all_rows = kolo_min_i64(height, ranks * table->rows);
+    if (parts > 1) table->all_rows = kolo_min_i64(height, parts * table->rows);
     return KOLO_OK;
 }
 

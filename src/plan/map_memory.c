@@ -1,6 +1,7 @@
 /* The memory of a plan: reserved in the store or its own, and registered where it is communicated.
  */
 #include "base/integer.h"
+#include "graph/ops/ops.h"
 #include "plan/transfers.h"
 
 /* Whether what is accumulated of a gradient is in the same place in two plans: of each chunk of a
@@ -20,17 +21,60 @@ static bool sums_agree(const kolo_plan *p, kolo_value v, const kolo_plan *other,
     return p->map.locations[v.id].offset == other->map.locations[w.id].offset;
 }
 
+/* The first bucket from `i` on that is not of activations alone. */
+static int next_sum(const kolo_memory_map *map, int i) {
+    while (i < map->n_buckets && map->buckets[i].of_model) i++;
+    return i;
+}
+
+/* Whether the passes read a bucket: they find the request of the other plan by its number. */
+static bool is_inside(const kolo_plan *p, int bucket) {
+    for (int32_t i = 0; i < p->graph->n_nodes; i++) {
+        const kolo_node *n = p->graph->nodes[i];
+        const bool post = n->op->comm == KOLO_OP_POST && n->attr[KOLO_COMM_BUCKET].i == bucket;
+        if (post && n->attr[KOLO_COMM_INSIDE].i) return true;
+    }
+    return false;
+}
+
+/* Whether the buckets of gradients are at the same places. Those of activations are of a plan
+ * alone: there are others where samples do not divide (partition/experts.c). */
+static bool buckets_agree(const kolo_plan *p, const kolo_plan *other) {
+    const kolo_memory_map *a = &p->map, *b = &other->map;
+    int i = next_sum(a, 0), j = next_sum(b, 0);
+    if (a->bucket_bytes != b->bucket_bytes) return false;
+    for (; i < a->n_buckets && j < b->n_buckets; i = next_sum(a, i + 1), j = next_sum(b, j + 1)) {
+        if (a->buckets[i].offset != b->buckets[j].offset) return false;
+        if (i != j && is_inside(p, i)) return false;
+    }
+    return i == a->n_buckets && j == b->n_buckets;
+}
+
+/* The next node from `i` on that sums rows over micro-batches; NULL: there is none. */
+static const kolo_node *next_rows(const kolo_graph *g, int32_t *i) {
+    while (*i < g->n_nodes && g->nodes[*i]->op != &kolo_op_accumulate_rows) ++*i;
+    return *i < g->n_nodes ? g->nodes[(*i)++] : NULL;
+}
+
+static bool rows_agree(const kolo_plan *p, const kolo_plan *other) {
+    for (int32_t i = 0, j = 0;;) {
+        const kolo_node *n = next_rows(p->graph, &i), *m = next_rows(other->graph, &j);
+        if (!n || !m) return n == m;
+        for (int k = 0; k < n->n_out; k++) {
+            const kolo_location *a = &p->map.locations[n->out[k].id],
+                                *b = &other->map.locations[m->out[k].id];
+            if (a->offset != b->offset) return false;
+        }
+    }
+}
+
 /* Whether two plans of one model have the same memory layout of gradients. */
 static bool gradients_agree(const kolo_plan *p, const kolo_plan *other) {
-    const kolo_memory_map *a = &p->map, *b = &other->map;
-    if (a->bucket_bytes != b->bucket_bytes || a->n_buckets != b->n_buckets) return false;
-    for (int i = 0; i < a->n_buckets; i++) {
-        bool gradients = !a->buckets[i].of_model;
-        if (gradients && a->buckets[i].offset != b->buckets[i].offset) return false;
-    }
+    if (!buckets_agree(p, other) || !rows_agree(p, other)) return false;
     for (int32_t v = 0; v < p->graph->n_values; v++) {
         const kolo_value_info *mine = &p->graph->values[v];
-        if (mine->kind != KOLO_VALUE_PARAM || !kolo_value_ok(mine->grad)) continue;
+        const bool dense = mine->kind == KOLO_VALUE_PARAM && mine->rows == 0;
+        if (!dense || !kolo_value_ok(mine->grad)) continue;
         kolo_value its = kolo_graph_find(other->graph, mine->name);
         kolo_value grad = kolo_value_ok(its) ? kolo_info(other->graph, its)->grad : KOLO_NONE;
         if (!kolo_value_ok(grad)) return false;

@@ -5,7 +5,8 @@
 
 /* Whether a node has what this rank has accumulated: of one chunk of a stage, or the sum of all. */
 static bool is_accumulated(const kolo_plan *p, const kolo_node *n) {
-    return n->op == &kolo_op_accumulate || (p->chunks > 1 && n->segment == KOLO_SEGMENT_UPDATE);
+    return n->op == &kolo_op_accumulate || n->op == &kolo_op_accumulate_rows ||
+           (p->chunks > 1 && n->segment == KOLO_SEGMENT_UPDATE);
 }
 
 void kolo_plan_clear_posted(const kolo_plan *p, const kolo_step *step) {
@@ -63,10 +64,23 @@ static void add_zero(const kolo_plan *p, const kolo_node *n) {
     kolo_plan_push(p, n->out[0]);
 }
 
+/* Adds no rows to those that an accumulate_rows node keeps. */
+static void add_no_rows(const kolo_plan *p, const kolo_node *n) {
+    const void *fresh = kolo_plan_data(p, n->in[2]);
+    const bool is_f64 = p->graph->dtype == KOLO_DTYPE_F64;
+    if (is_f64 ? *(const double *)fresh == 0 : *(const float *)fresh == 0) return;
+    for (int k = 0; k < 2; k++) { /* rows of zeros, and ids that select none */
+        kolo_regions_fill(p->store->regions, kolo_plan_address(p, n->out[k].id, 0),
+                          k == 1 ? 0xff : 0,
+                          kolo_tensor_bytes(&kolo_info(p->graph, n->out[k])->tensor));
+    }
+}
+
 void kolo_plan_add_zeros(const kolo_plan *p) {
     for (int i = 0; i < p->n_steps; i++) {
         const kolo_step *step = &p->steps[i];
         const kolo_node *n = p->graph->nodes[step->node];
         if (n->op == &kolo_op_accumulate && !step->inside) add_zero(p, n);
+        if (n->op == &kolo_op_accumulate_rows) add_no_rows(p, n);
     }
 }

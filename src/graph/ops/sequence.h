@@ -26,9 +26,11 @@ extern const kolo_op kolo_op_embedding, kolo_op_embedding_bwd, kolo_op_position_
  * table that begins with row `first`, makes the result one of it, and is not read. merge_rows: rows
  * [M,C], ids i32 [M] in any order, or -1 -> rows, ids; rows of one id are summed in their order. V
  * is `table`, R is the capacity `room`, at least the minimum of V and the number of input ids.
- * merge_rows is with_updates. */
+ * merge_rows is with_updates. accumulate_rows: rows [M,C], ids i32 [M] of a micro-batch, fresh ->
+ * rows, ids: their sum with those that the outputs have, or with fresh not 0 they alone, as
+ * accumulate (update.h). */
 enum { KOLO_ROWS_TABLE, KOLO_ROWS_ROOM, KOLO_ROWS_FIRST };
-extern const kolo_op kolo_op_embedding_bwd_rows, kolo_op_merge_rows;
+extern const kolo_op kolo_op_embedding_bwd_rows, kolo_op_merge_rows, kolo_op_accumulate_rows;
 
 /* mask_tokens: rng_key i64 [], first_sample i64 [], ids i32 [N,T], y i32 [N,T] -> masked, labels,
  * segments, all i32 [N,T], [random i32 [N]]: selects `count` tokens of

@@ -322,7 +322,10 @@ static kolo_status prepare(kolo_session *s, const cached *c, kolo_graph **graph,
     if (s->opts.warms_up) opts->compression = (kolo_compression){.power_rank = 0};
     if (opts->train) choose_step(s, c, opts);
     choose_mesh(s, c, opts);
-    if (c->purpose == FINISH) opts->most_samples = divide_up(c->key, data_ranks(s));
+    if (opts->train) {
+        const int64_t parts = kolo_max_i64(opts->micro_batches, 1);
+        opts->most_samples = divide_up(divide_up(c->key, data_ranks(s)), parts);
+    }
     if (c->purpose == ADD) {
         opts->adds_to = kolo_session_find_plan(s, FINISH, finished_by(s, c->key))->plan;
     }

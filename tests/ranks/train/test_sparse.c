@@ -1,6 +1,6 @@
 /* Training with row-sparse gradients of the embedding: SGD equals the dense gradient, Adam on
- * several ranks equals one rank, with unequal shares too; bitwise equal on all ranks and in
- * repetitions; last batches without samples on some ranks; what is refused. */
+ * several ranks equals one rank, with unequal shares and micro-batches too; bitwise equal on all
+ * ranks and in repetitions; last batches without samples on some ranks; what is refused. */
 #include "support/ranks.h"
 #include "support/support.h"
 #include "support/token_session.h"
@@ -96,7 +96,7 @@ static const outcome *run(const setting *s, bool sparse, int ranks, outcome *res
     all.plan.sparse_embedding = sparse;
     all.plan.bucket_bytes = 1 << 10;
     all.ranks = ranks;
-    all.batch = 12 / ranks;
+    all.batch = 12 / ranks / (s->accumulate > 0 ? s->accumulate : 1);
     ASSERT_OK(try_to(&all, results));
     for (int rank = 1; rank < ranks; rank++) {
         assert_int_equal(results[rank].hash, results[0].hash);
@@ -123,6 +123,13 @@ static void ranks_compute_what_one_does(void **state) {
         {.name = "sgd, tail of one", .samples = 25},
         {.name = "sgd, recomputed", .plan = {.recompute = KOLO_RECOMPUTE_FULL}},
         {.name = "sgd, reference", .plan = {.kernels = KOLO_KERNELS_REF}},
+        {.name = "sgd, clipped, micro-batches, tail of one",
+         .samples = 25,
+         .accumulate = 2,
+         .plan = {.optimizer.clip = 0.05}},
+        {.name = "adam, micro-batches",
+         .accumulate = 2,
+         .plan = {.optimizer.kind = KOLO_OPTIMIZER_ADAM, .optimizer.eps = 1e-3}},
         {.name = "gpt2, sgd, clipped",
          .net = GPT2,
          .options = "layers=1,width=8,heads=2,context=4,vocab=200,tied=0,dropout=10",
@@ -166,7 +173,6 @@ static void what_cannot_be_had_is_refused(void **state) {
                    .optimizer.weight_decay = 0.1,
                    .optimizer.decay_matrices_only = true}},
          "weight decay of 0.1 changes rows"},
-        {{.accumulate = 2}, "larger batch without accumulation"},
         {{.options = "layers=1,hidden=8,tied=1"}, "encoder.weight is also read by linear"},
     };
     static outcome results[MAX_RANKS];

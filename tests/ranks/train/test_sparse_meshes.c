@@ -25,6 +25,7 @@ typedef struct setting {
     kolo_recompute recompute;
     int zero;
     const char *placement;
+    int64_t micro_batches; /* 0: one */
 } setting;
 
 /* ---- plans in f64 ---- */
@@ -49,7 +50,7 @@ static kolo_status body(kolo_comm *comm, const void *arg, void *result) {
     const mesh_model m = {.mesh = s->mesh,
                           .samples = s->samples,
                           .terms = TOKENS,
-                          .micro_batches = 1,
+                          .micro_batches = s->micro_batches > 0 ? s->micro_batches : 1,
                           .optimizer = s->optimizer,
                           .recompute = s->recompute,
                           .zero = s->zero,
@@ -73,19 +74,19 @@ static const struct {
     setting s;
     bool soak;
 } cases[] = {
-    {{"dp=1,tp=2", 2, GPT2, 2, CLIPPED, 0, 0, NULL}, false},
-    {{"dp=1,tp=2", 2, GPT2, 2, ADAM, KOLO_RECOMPUTE_FULL, 0, WHOLE}, false},
-    {{"dp=1,sp=2", 2, GPT2, 2, ADAM, KOLO_RECOMPUTE_CHEAP, 0, NULL}, false},
-    {{"dp=1,sp=4", 4, GPT2, 1, CLIPPED, 0, 0, NULL}, false}, /* two or one positions */
-    {{"dp=1,ep=2", 2, MOE, 2, ADAM, 0, 0, NULL}, false},
-    {{"dp=1,ep=2", 2, MOE, 3, CLIPPED, 0, 0, NULL}, false}, /* samples that do not divide */
-    {{"dp=2,tp=2", 4, GPT2, 4, ADAM, 0, 1, "megatron-sp"}, false},
-    {{"dp=2,sp=2", 4, GPT2, 2, CLIPPED, 0, 0, "ring"}, false},
-    {{"sp=2,dp=1,tp=2", 4, GPT2, 2, ADAM, 0, 0, NULL}, false},
-    {{"dp=2,sp=2,tp=2", 8, GPT2, 4, ADAM, 0, 1, NULL}, true},
-    {{"dp=2,ep=2,tp=2", 8, MOE, 4, CLIPPED, 0, 0, NULL}, true},
-    {{"dp=2,sp=3", 6, GPT2, 2, ADAM, 0, 0, "zigzag"}, true},
-    {{"ep=2,dp=4", 8, MOE, 4, ADAM, 0, 1, NULL}, true},
+    {{"dp=1,tp=2", 2, GPT2, 2, CLIPPED, 0, 0, NULL, 0}, false},
+    {{"dp=1,tp=2", 2, GPT2, 2, ADAM, KOLO_RECOMPUTE_FULL, 0, WHOLE, 2}, false},
+    {{"dp=1,sp=2", 2, GPT2, 2, ADAM, KOLO_RECOMPUTE_CHEAP, 0, NULL, 0}, false},
+    {{"dp=1,sp=4", 4, GPT2, 1, CLIPPED, 0, 0, NULL, 0}, false}, /* two or one positions */
+    {{"dp=1,ep=2", 2, MOE, 2, ADAM, 0, 0, NULL, 2}, false},
+    {{"dp=1,ep=2", 2, MOE, 3, CLIPPED, 0, 0, NULL, 3}, false}, /* samples that do not divide */
+    {{"dp=2,tp=2", 4, GPT2, 4, ADAM, 0, 1, "megatron-sp", 2}, false},
+    {{"dp=2,sp=2", 4, GPT2, 2, CLIPPED, 0, 0, "ring", 0}, false},
+    {{"sp=2,dp=1,tp=2", 4, GPT2, 2, ADAM, 0, 0, NULL, 0}, false},
+    {{"dp=2,sp=2,tp=2", 8, GPT2, 4, ADAM, 0, 1, NULL, 0}, true},
+    {{"dp=2,ep=2,tp=2", 8, MOE, 4, CLIPPED, 0, 0, NULL, 0}, true},
+    {{"dp=2,sp=3", 6, GPT2, 2, ADAM, 0, 0, "zigzag", 0}, true},
+    {{"ep=2,dp=4", 8, MOE, 4, ADAM, 0, 1, NULL, 0}, true},
 };
 
 static void any_mesh_computes_what_one_rank_does(void **state) {
@@ -119,11 +120,12 @@ static void jobs_train_and_evaluate(void **state) {
         kolo_train_opts opts;
         const char *mesh;
         int ranks;
-        int64_t samples;
+        int64_t samples, accumulate;
     } jobs[] = {
-        {JOB("50"), "dp=2,tp=2", 4, 0},  {JOB("51"), "sp=4", 4, 0},
-        {JOB("50"), "dp=2,ep=2", 4, 0},  {JOB("50"), "dp=2,ep=2", 4, 13},
-        {JOB("50"), "dp=2,sp=2", 4, 13},
+        {JOB("50"), "dp=2,tp=2", 4, 0, 0},  {JOB("51"), "sp=4", 4, 0, 0},
+        {JOB("50"), "dp=2,ep=2", 4, 0, 0},  {JOB("50"), "dp=2,ep=2", 4, 13, 0},
+        {JOB("50"), "dp=2,sp=2", 4, 13, 0}, {JOB("50"), "dp=2,tp=2", 4, 13, 2},
+        {JOB("50"), "dp=2,ep=2", 4, 0, 2},
     };
     (void)state;
     for (size_t i = 0; i < KOLO_COUNT(jobs); i++) {
@@ -133,6 +135,7 @@ static void jobs_train_and_evaluate(void **state) {
             opts.global_batch = 4;
             opts.steps = 0;
         }
+        opts.accumulate = jobs[i].accumulate;
         const kolo_train_result alone = train_well(1, &opts);
         opts.mesh = jobs[i].mesh;
         const kolo_train_result meshed = train_well(jobs[i].ranks, &opts);

@@ -56,6 +56,54 @@ static void scattered_rows_are_the_dense_gradient(void **state) {
     }
 }
 
+/* The rows of micro-batches, of which some have none, are those of a table that all add to; the
+ * first one of the next step begins anew. */
+static void rows_of_micro_batches_add_up(void **state) {
+    enum { ROOM = 7, MOST = 4, CHANNELS = 2, IDS = 9 };
+    static const struct {
+        float fresh;
+        int32_t ids[MOST];
+    } micro[] = {{1, {1, 4, -1, -1}}, {0, {-1, -1, -1, -1}}, {0, {0, 4, 7, 8}},
+                 {0, {3, 4, -1, -1}}, {0, {0, 1, 3, 5}},     {1, {2, 8, -1, -1}}};
+    const kolo_attr attr[KOLO_MAX_ATTRS] = {{IDS}, {ROOM}};
+    kolo_kernel_spec spec = {
+        .op = &kolo_op_accumulate_rows, .attr = attr, .threads = 1, .n_in = 3, .n_out = 2};
+    spec.in[0] = kolo_tensor_plain(KOLO_DTYPE_F32, kolo_shape_2(MOST, CHANNELS));
+    spec.in[1] = kolo_tensor_plain(KOLO_DTYPE_I32, kolo_shape_1(MOST));
+    spec.in[2] = kolo_tensor_plain(KOLO_DTYPE_F32, kolo_shape_0());
+    spec.out[0] = kolo_tensor_plain(KOLO_DTYPE_F32, kolo_shape_2(ROOM, CHANNELS));
+    spec.out[1] = kolo_tensor_plain(KOLO_DTYPE_I32, kolo_shape_1(ROOM));
+    const kolo_kernel *kernel;
+    ASSERT_OK(kolo_kernel_select(KOLO_KERNELS_REF, &spec, &kernel, NULL));
+    float sums[ROOM * CHANNELS], table[IDS * CHANNELS] = {0}, number = 1;
+    int32_t found[ROOM];
+    memset(sums, 0x55, sizeof sums);
+    memset(found, 0x55, sizeof found);
+    for (size_t i = 0; i < KOLO_COUNT(micro); i++) {
+        float rows[MOST * CHANNELS] = {0}, fresh = micro[i].fresh;
+        int32_t ids[MOST];
+        memcpy(ids, micro[i].ids, sizeof ids);
+        if (fresh != 0) memset(table, 0, sizeof table);
+        for (int k = 0; k < MOST && ids[k] >= 0; k++) {
+            for (int c = 0; c < CHANNELS; c++, number++) {
+                rows[k * CHANNELS + c] = number;
+                table[ids[k] * CHANNELS + c] += number;
+            }
+        }
+        const kolo_call call = {.spec = &spec, .in = {rows, ids, &fresh}, .out = {sums, found}};
+        kernel->run(&call);
+        float scattered[IDS * CHANNELS] = {0};
+        for (int k = 0; k < ROOM; k++) {
+            if (k > 0 && found[k] >= 0) assert_true(found[k] > found[k - 1]);
+            for (int c = 0; c < CHANNELS; c++) {
+                if (found[k] < 0) assert_true(sums[k * CHANNELS + c] == 0);
+                if (found[k] >= 0) scattered[found[k] * CHANNELS + c] = sums[k * CHANNELS + c];
+            }
+        }
+        assert_memory_equal(scattered, table, sizeof table);
+    }
+}
+
 /* Updates upon their own inputs give what those beside them give. */
 static void updates_may_lie_upon_what_they_update(void **state) {
     static const int32_t ids[] = {1, 4, -1};
@@ -102,6 +150,7 @@ static void updates_may_lie_upon_what_they_update(void **state) {
 TEST_MAIN(test_rows) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(scattered_rows_are_the_dense_gradient),
+        cmocka_unit_test(rows_of_micro_batches_add_up),
         cmocka_unit_test(updates_may_lie_upon_what_they_update),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -137,16 +137,17 @@ static void results_are_those_of_arithmetic(void **state) {
 }
 
 /* Every op that a kernel runs has a case in a table of forward_*.h; reorder is below, in the
- * layouts that it is for, and accumulate, which reads its output, in test_simd_pointwise.c; convert
- * in test_precision.c; chain in test_chains.c; encode, decode and those of PowerSGD in
- * test_rounds.c. */
+ * layouts that it is for; of those that read their outputs accumulate is in test_simd_pointwise.c,
+ * accumulate_rows in test_rows.c; convert in test_precision.c; chain in test_chains.c; encode,
+ * decode and those of PowerSGD in test_rounds.c. */
 static void every_op_is_tested(void **state) {
     const forward_case *c;
     const kolo_op *op;
     for (size_t i = 0; (op = kolo_op_at(i)); i++) {
         bool found = op->view || op == &kolo_op_reorder || op == &kolo_op_accumulate ||
-                     op == &kolo_op_convert || op == &kolo_op_chain || op == &kolo_op_encode ||
-                     op == &kolo_op_decode || strncmp(op->name, "power_", 6) == 0;
+                     op == &kolo_op_accumulate_rows || op == &kolo_op_convert ||
+                     op == &kolo_op_chain || op == &kolo_op_encode || op == &kolo_op_decode ||
+                     strncmp(op->name, "power_", 6) == 0;
         for (size_t n = 0; (c = case_at(n)); n++) found |= strcmp(c->op, op->name) == 0;
         if (!found) fail_msg("%s has no case", op->name);
     }
