@@ -38,6 +38,7 @@ typedef struct kolo_crossing {
     int number; /* the same on both sides */
     bool gradient;
     bool wants; /* activations: their gradient comes back */
+    bool half;  /* it passes in bf16 */
     int chunk;  /* of this stage, which sends or receives it */
     int peer;   /* the stage on the other side, which may be this one */
 } kolo_crossing;
@@ -62,6 +63,7 @@ typedef struct kolo_value_info {
     kolo_value next_of; /* TEMP: the PARAM or STATE whose next version this is, else none */
     bool frozen;        /* PARAM: has no gradient and no update */
     bool in_place;      /* PARAM, STATE: one version, which its update overwrites */
+    bool half;          /* TEMP of a pipeline before it is cut: bf16 in mixed precision */
     int64_t rows;       /* PARAM: capacity of its row-sparse gradient (ops.h); INPUT: pulled */
     int64_t all_rows;   /* capacity of that of all ranks and micro-batches; 0: one of each */
     /* How the ranks of the mesh hold it; of TEMPs as of the last propagation (graph/propagate.h).

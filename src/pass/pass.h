@@ -152,6 +152,9 @@ kolo_status kolo_pass_recompute(kolo_graph *g, kolo_recompute what, kolo_value s
  * values stay f32. With `narrow_parameters` convolutions and linear layers also read their
  * parameters in bf16. Runs on the whole graph, before the layout pass. ARG: the graph is in f64. */
 kolo_status kolo_pass_precision(kolo_graph *g, bool narrow_parameters);
+/* Marks the values that it would make bf16: those that pass between stages of a pipeline then do so
+ * in bf16, so that each stage computes what one worker does. Runs before the pass stages. */
+kolo_status kolo_pass_halves(kolo_graph *g, bool narrow_parameters);
 
 /* Copies the options with defaults filled in and ranges checked; `in` and `out` may be the same.
  * ARG: a value out of range, or one that the optimizer does not use. */

@@ -152,6 +152,10 @@ static kolo_status precision(kolo_graph *g, const kolo_pipeline_opts *opts) {
     (void)opts;
     return kolo_pass_precision(g, kolo_kernel_has_bf16());
 }
+static kolo_status halves(kolo_graph *g, const kolo_pipeline_opts *opts) {
+    (void)opts;
+    return kolo_pass_halves(g, kolo_kernel_has_bf16());
+}
 static kolo_status layout(kolo_graph *g, const kolo_pipeline_opts *opts) {
     kolo_selections own = {0}, *selections = opts->selections ? opts->selections : &own;
     const kolo_layout_opts layout_opts = {
@@ -296,6 +300,7 @@ static bool recomputes(const kolo_pipeline_opts *o) {
     return o->train && o->recompute != KOLO_RECOMPUTE_NONE;
 }
 static bool is_mixed(const kolo_pipeline_opts *o) { return o->precision == KOLO_PRECISION_BF16; }
+static bool is_mixed_and_staged(const kolo_pipeline_opts *o) { return is_mixed(o) && is_staged(o); }
 static bool keeps_gradients(const kolo_pipeline_opts *o) { return o->train && o->keep_gradients; }
 static bool crosses_steps(const kolo_pipeline_opts *o) { return trains(o) && o->cross_step; }
 /* Reference kernels need no chains: they run on whole tensors. */
@@ -338,6 +343,7 @@ static const struct {
     {"units", units, marks_units},
     {"shard", shard, trains},
     {"partition", partition, is_partitioned},
+    {"halves", halves, is_mixed_and_staged},
     {"stages", stages, is_staged},
     {"sync_batch_norm", sync_batch_norm, synchronizes_norms},
     {"statistics", statistics, trains},

@@ -15,8 +15,8 @@
 typedef struct converter {
     kolo_graph *g;
     kolo_value *other; /* by value: its conversion to the other type, or KOLO_NONE */
-    bool *as_it_is;    /* by value: an input of the graph or a parameter, or a view of one */
-    int32_t n_values;  /* before nodes are added */
+    bool *as_it_is;   /* by value: an input of the graph or a parameter, or a view or part of one */
+    int32_t n_values; /* before nodes are added */
     kolo_node **order;
     int32_t n;
 } converter;
@@ -84,8 +84,8 @@ static kolo_status retype_outputs(const converter *c, const kolo_node *n) {
 }
 
 static kolo_status convert_node(converter *c, kolo_node *n) {
-    if (n->op->view) {
-        c->as_it_is[n->out[0].id] = c->as_it_is[n->in[0].id];
+    if (n->op->view || n->op == &kolo_op_deinterleave) {
+        for (int k = 0; k < n->n_out; k++) c->as_it_is[n->out[k].id] = c->as_it_is[n->in[0].id];
     } else {
         convert_inputs(c, n);
         KOLO_TRY(kolo_graph_check(c->g));
@@ -94,12 +94,24 @@ static kolo_status convert_node(converter *c, kolo_node *n) {
     return retype_outputs(c, n);
 }
 
+/* Outputs are f32, but for what another stage reads in bf16. */
 static kolo_status convert_outputs(converter *c) {
     for (int32_t i = 0; i < c->g->n_outputs; i++) {
-        kolo_value *v = &c->g->outputs[i].value;
-        if (dtype_of(c, *v) == KOLO_DTYPE_BF16) *v = in_dtype(c, *v, KOLO_DTYPE_F32);
+        kolo_named_value *o = &c->g->outputs[i];
+        const kolo_dtype dtype = o->crossing.half ? KOLO_DTYPE_BF16 : KOLO_DTYPE_F32;
+        if (is_float(dtype_of(c, o->value))) o->value = in_dtype(c, o->value, dtype);
     }
     return kolo_graph_check(c->g);
+}
+
+/* Values of other stages, activations and gradients, arrive as they have been sent. */
+static void type_received(const converter *c) {
+    for (int32_t v = 0; v < c->n_values; v++) {
+        kolo_value_info *info = &c->g->values[v];
+        if (!info->crossing.half) continue;
+        info->tensor.dtype = KOLO_DTYPE_BF16;
+        c->as_it_is[v] = false;
+    }
 }
 
 kolo_status kolo_pass_precision(kolo_graph *g, bool narrow_parameters) {
@@ -125,6 +137,7 @@ kolo_status kolo_pass_precision(kolo_graph *g, bool narrow_parameters) {
         c.as_it_is[v] =
             kind == KOLO_VALUE_INPUT || (kind == KOLO_VALUE_PARAM && !narrow_parameters);
     }
+    type_received(&c);
     for (int32_t i = 0; i < n_nodes; i++) {
         KOLO_TRY_GOTO(convert_node(&c, g->nodes[i]), done);
     }
@@ -132,5 +145,16 @@ kolo_status kolo_pass_precision(kolo_graph *g, bool narrow_parameters) {
     status = kolo_graph_set_nodes(g, c.order, c.n);
 done:
     kolo_arena_fini(&arena);
+    return status;
+}
+
+kolo_status kolo_pass_halves(kolo_graph *g, bool narrow_parameters) {
+    kolo_graph *copy;
+    KOLO_TRY(kolo_graph_copy(g, &copy));
+    kolo_status status = kolo_pass_precision(copy, narrow_parameters);
+    for (int32_t v = 0; v < g->n_values && status == KOLO_OK; v++) {
+        g->values[v].half = copy->values[v].tensor.dtype == KOLO_DTYPE_BF16;
+    }
+    kolo_graph_destroy(copy);
     return status;
 }
