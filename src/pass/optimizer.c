@@ -367,10 +367,10 @@ static kolo_status add_rows_update(kolo_graph *g, kolo_value w, kolo_value rows,
 
 /* ---- the whole ---- */
 
-/* Summands of sums over all stages: times 1, which is their summand of a scalar. */
-static kolo_value over_stages(kolo_graph *g, kolo_value sums) {
+/* Summands of sums over all stages: times 1, which is their summand of a scalar; or times 0. */
+static kolo_value over_stages(kolo_graph *g, kolo_value sums, double factor) {
     if (g->stages == 0) return sums;
-    const kolo_attr attr[KOLO_MAX_ATTRS] = {[KOLO_SCALE_FACTOR].f = 1};
+    const kolo_attr attr[KOLO_MAX_ATTRS] = {[KOLO_SCALE_FACTOR].f = factor};
     kolo_value one = scalar(g, "stage");
     if (!kolo_value_ok(one)) return KOLO_NONE;
     kolo_info(g, one)->placements.axis[kolo_mesh_find(&g->mesh, "pp")].kind =
@@ -399,15 +399,34 @@ static kolo_value add_square_sums(kolo_graph *g) {
     return sums;
 }
 
+/* Sums like those of a stage that trains a parameter: of one that this stage has. */
+static kolo_value add_any_sums(kolo_graph *g) {
+    kolo_attr attr[KOLO_MAX_ATTRS] = {{0}};
+    kolo_value held = KOLO_NONE;
+    for (int32_t v = 0; v < g->n_values; v++) {
+        const kolo_value_info *info = &g->values[v];
+        if (info->kind != KOLO_VALUE_PARAM) continue;
+        if (!kolo_value_ok(held) && kolo_is_held(g, info)) held = (kolo_value){.id = v};
+        attr[KOLO_SQUARE_PLACES].i++;
+    }
+    if (!kolo_value_ok(held)) return KOLO_NONE;
+    const kolo_value blocks = square_blocks(g, held, held);
+    return kolo_graph_add1(g, &kolo_op_square_sum, &blocks, 1, attr);
+}
+
 /* The factor of all gradients. Their squares are summed by parameter, so that the norm depends
  * neither on the ranks nor on the stages. */
 static kolo_value add_clip(kolo_graph *g, double norm) {
     const kolo_attr attr[KOLO_MAX_ATTRS] = {[KOLO_CLIP_NORM].f = norm};
     kolo_value sums = add_square_sums(g);
-    if (!kolo_value_ok(sums)) return KOLO_NONE; /* no trainable parameter */
-    sums = over_stages(g, sums);
+    const bool none = !kolo_value_ok(sums); /* no parameter is trained */
+    if (none && g->stages > 0) sums = add_any_sums(g);
+    if (!kolo_value_ok(sums)) return KOLO_NONE;
+    sums = over_stages(g, sums, none ? 0 : 1);
     sums = kolo_graph_add1(g, &kolo_op_square_sum, &sums, 1, NULL);
-    return kolo_graph_add1(g, &kolo_op_clip_factor, &sums, 1, attr);
+    const kolo_value factor = kolo_graph_add1(g, &kolo_op_clip_factor, &sums, 1, attr);
+    if (none) kolo_output(g, "clip_factor", factor); /* the other stages wait for this one */
+    return factor;
 }
 
 kolo_status kolo_pass_optimizer(kolo_graph *g, const kolo_optimizer_opts *opts) {
@@ -422,12 +441,7 @@ kolo_status kolo_pass_optimizer(kolo_graph *g, const kolo_optimizer_opts *opts) 
     }
     KOLO_TRY(kolo_graph_check(g));
     kolo_value factor = opts->clip > 0 ? add_clip(g, opts->clip) : KOLO_NONE;
-    if (opts->clip > 0 && g->stages > 0 && !kolo_value_ok(factor)) {
-        return KOLO_FAIL(KOLO_ERR_UNSUPPORTED,
-                         "stage %d of the pipeline has no parameter that is trained, and clipping "
-                         "needs the gradients of all stages: use fewer stages",
-                         g->stage);
-    }
+    KOLO_TRY(kolo_graph_check(g));
     (void)scalar(g, "lr"); /* even without a trainable parameter */
     for (int32_t v = 0; v < n_values; v++) {
         bool foreign = g->values[v].kind == KOLO_VALUE_PARAM && !g->values[v].frozen &&
