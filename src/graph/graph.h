@@ -77,8 +77,8 @@ typedef struct kolo_value_info {
     int of_unit;      /* PARAM, STATE: the unit that reads it first, by the pass units; 0: none */
     uint64_t holders; /* PARAM, STATE: the stages that have it, a bit each; 0: all ranks */
     kolo_crossing crossing; /* INPUT: received */
-    /* PARAM that an earlier stage has too: the message that its gradient answers in each
-     * micro-batch. Number 0: the stages add up their sums once per step. */
+    /* PARAM, or a view of one, that an earlier part of the model reads too: the message that its
+     * gradient answers in each micro-batch. Number 0: none; stages add up sums once per step. */
     kolo_crossing tied;
     /* STATE of which each rank has a version of its own: their number, and which is this rank's.
      * `whole` has all of them, one behind the other. 0: not such a state. */
@@ -160,7 +160,7 @@ static inline bool kolo_is_held_first(const kolo_graph *g, const kolo_value_info
 
 /* The message to which the gradient of a leaf answers; number 0: none. */
 static inline const kolo_crossing *kolo_answered(const kolo_value_info *leaf) {
-    return leaf->kind == KOLO_VALUE_PARAM ? &leaf->tied : &leaf->crossing;
+    return leaf->tied.number > 0 ? &leaf->tied : &leaf->crossing;
 }
 
 static inline bool kolo_value_ok(kolo_value v) { return v.id >= 0; }

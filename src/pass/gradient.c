@@ -41,6 +41,7 @@ static kolo_status differentiate(kolo_graph *g, const kolo_node *n, const bool *
         any_in |= wants[k];
     }
     if (!any_out || !any_in) return KOLO_OK;
+    if (kolo_info(g, n->out[0])->tied.number > 0) return KOLO_OK; /* the gradient is sent */
     if (!n->op->grad) {
         return KOLO_FAIL(KOLO_ERR_UNSUPPORTED,
                          "%s has no gradient rule, but is on the path from a parameter to the loss",
@@ -64,11 +65,16 @@ static kolo_crossing gradient_of(const kolo_crossing *activations) {
     return crossing;
 }
 
+/* Whether a value is a parameter, or a view of one that another part of the model reads. */
+static bool is_parameter(const kolo_value_info *info) {
+    return info->kind == KOLO_VALUE_PARAM || info->tied.number > 0;
+}
+
 kolo_status kolo_answer_placements(const kolo_graph *g, const kolo_value_info *value,
                                    kolo_placements *gradient) {
     const int dp = kolo_mesh_find(&g->mesh, "dp");
     KOLO_TRY(kolo_placements_gradient(&g->mesh, &value->placements, gradient));
-    if (value->kind == KOLO_VALUE_PARAM && dp >= 0) {
+    if (is_parameter(value) && dp >= 0) {
         gradient->axis[dp] = (kolo_placement){.kind = KOLO_PLACEMENT_PARTIAL};
     }
     return KOLO_OK;
@@ -93,12 +99,12 @@ static kolo_status add_seeds(kolo_graph *g) {
     return KOLO_OK;
 }
 
-/* A parameter is no message: the stages that have it answer each other with its gradient only. */
+/* A parameter is no message: the parts that read it answer each other with its gradient only. */
 static void drop_tied(kolo_graph *g) {
     int32_t kept = 0;
     for (int32_t i = 0; i < g->n_outputs; i++) {
         const kolo_named_value *o = &g->outputs[i];
-        const bool tied = o->crossing.wants && kolo_info(g, o->value)->kind == KOLO_VALUE_PARAM;
+        const bool tied = o->crossing.wants && is_parameter(kolo_info(g, o->value));
         if (!tied) g->outputs[kept++] = *o;
     }
     g->n_outputs = kept;

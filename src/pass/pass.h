@@ -78,10 +78,10 @@ int kolo_mesh_stages(const kolo_mesh *mesh);
 /* Keeps of the graph what the stage of `rank` computes, chunk after chunk. Values that come from
  * the part before become inputs, those that later ones read outputs; each is passed on from part to
  * part, also where the same stage has both. The other leaves stay, so that every stage lists all
- * parameters. With `ties` the gradients of a parameter that several stages have add up in each
+ * parameters. With `ties` the gradients of a parameter that several parts read add up in each
  * micro-batch, from the last of these to the first; else once per step. Runs after the pass
  * partition and before statistics; in evaluation plans too. UNSUPPORTED: the graph lacks a cut, or
- * with `ties` several parts read a parameter where a stage has several; NOMEM. */
+ * with `ties` a gradient of a parameter would have to pass where no message does; NOMEM. */
 kolo_status kolo_pass_stages(kolo_graph *g, const kolo_mesh *mesh, int rank,
                              const kolo_parts *parts, const kolo_stage_cuts *cuts, bool ties);
 /* The chunks of a stage that a node belongs to, a bit each. A node of leaves alone belongs to those

@@ -92,13 +92,13 @@ typedef struct stager {
     kolo_graph *g;
     cutter *c;
     const kolo_parts *parts;
-    int part;        /* of this stage, the one that is being made, */
-    int chunk;       /* and which of its chunks that is */
-    bool *trained;   /* by value: a parameter that is trained reaches it */
-    bool *useful;    /* by value: it reaches the loss */
-    int *last;       /* by value: the last part that reads it, -1: none */
-    kolo_value *now; /* by value: what the part reads in its place */
-    int32_t n_values;
+    int part;                  /* of this stage, the one that is being made, */
+    int chunk;                 /* and which of its chunks that is */
+    bool *trained;             /* by value: a parameter that is trained reaches it */
+    bool *useful;              /* by value: it reaches the loss */
+    int *last;                 /* by value: the last part that reads it, -1: none */
+    kolo_value *now;           /* by value: what the part reads in its place */
+    int32_t n_values, n_nodes; /* of the model */
     bool ties; /* gradients of parameters of several stages add up in each micro-batch */
 } stager;
 
@@ -175,6 +175,7 @@ static kolo_crossing crossing_of(const stager *s, int32_t v, int from) {
     return (kolo_crossing){
         .number = cut * s->n_values + v + 1,
         .wants = has_gradient(s, v),
+        .half = s->g->values[v].half,
         .chunk = s->chunk,
         .peer = stage_of(s, other),
     };
@@ -231,56 +232,126 @@ static kolo_status keep_part(stager *s, kolo_node **order, int32_t *n) {
     return KOLO_OK;
 }
 
-/* Refuses a parameter that several parts read where a stage has several: their gradients, which run
- * at different times, are added up once per step. */
-static kolo_status check_tied(const stager *s) {
-    const kolo_graph *g = s->g;
-    for (int32_t i = 0; i < g->n_nodes && s->parts->chunks > 1; i++) {
-        for (int k = 0; k < g->nodes[i]->n_in; k++) {
-            const int32_t v = g->nodes[i]->in[k].id;
-            if (!is_trained(s, v) || s->c->part_of[i] == s->last[v]) continue;
+/* ---- parameters that several parts read ---- */
+
+/* The parts that read v, a bit each. */
+static uint64_t parts_reading(const stager *s, int32_t v) {
+    uint64_t parts = 0;
+    for (int32_t i = 0; i < s->n_nodes; i++) {
+        const kolo_node *n = s->g->nodes[i];
+        for (int k = 0; k < n->n_in; k++) {
+            if (n->in[k].id == v) parts |= UINT64_C(1) << s->c->part_of[i];
+        }
+    }
+    return parts;
+}
+
+/* The first part of a set from `from` on; -1: none. */
+static int next_of(const stager *s, uint64_t parts, int from) {
+    for (int part = from; part < s->c->n_parts; part++) {
+        if (parts >> part & 1) return part;
+    }
+    return -1;
+}
+
+/* Whether messages pass between a part and the next one: a gradient leaves with these. */
+static bool is_cut_behind(const stager *s, int part) {
+    return part >= 0 && part + 1 < s->c->n_parts && stage_of(s, part) != stage_of(s, part + 1);
+}
+
+/* UNSUPPORTED, on all stages alike: the first stage that has the parameter does not have the first
+ * part that reads it, or a gradient would have to pass where no other message does. */
+static kolo_status check_tied(const stager *s, int32_t v, uint64_t readers) {
+    const int first = next_of(s, readers, 0);
+    for (int a = first, b = next_of(s, readers, a + 1); b >= 0; b = next_of(s, readers, b + 1)) {
+        const bool passes =
+            stage_of(s, a) == stage_of(s, b) || (is_cut_behind(s, a) && is_cut_behind(s, b - 1));
+        if (!passes || stage_of(s, b) < stage_of(s, first)) {
             return KOLO_FAIL(KOLO_ERR_UNSUPPORTED,
                              "parts %d and %d of the pipeline read %s, and --reproducible adds up "
                              "its gradients in each logical shard: use a schedule with one chunk "
                              "for each stage, such as 1f1b",
-                             s->c->part_of[i] + 1, s->last[v] + 1, g->values[v].name);
+                             a + 1, b + 1, s->g->values[v].name);
         }
+        a = b;
     }
     return KOLO_OK;
 }
 
-/* The gradient of a parameter of several stages goes back from each to the one before that has it,
- * in each micro-batch: they add up as on one rank. */
-static kolo_status tie(stager *s) {
+/* What a part reads in place of parameter v where an earlier part of this stage reads it: a view,
+ * which has a gradient of its own. */
+static kolo_value view_for(const stager *s, kolo_value v, int part, kolo_node **order, int32_t *n) {
     kolo_graph *g = s->g;
-    const uint64_t own = UINT64_C(1) << g->stage;
-    KOLO_TRY(check_tied(s));
-    for (int32_t v = 0; v < s->n_values; v++) {
-        kolo_value_info *param = &g->values[v];
-        const uint64_t earlier = param->holders & (own - 1),
-                       later = param->holders & ~(2 * own - 1);
-        if (!is_trained(s, v) || !(param->holders & own)) continue;
-        kolo_crossing crossing = {.number = v + 1, .wants = true};
-        for (int stage = 0; stage < g->stage; stage++) {
-            if (earlier >> stage & 1) crossing.peer = stage;
+    const kolo_value view = kolo_reshape(g, v, kolo_value_shape(g, v));
+    kolo_redistribution *same = kolo_arena_alloc(&g->arena, sizeof *same);
+    if (!same) kolo_graph_set_failed(g, KOLO_NOMEM(sizeof *same));
+    if (!same || !kolo_value_ok(view)) return KOLO_NONE;
+    kolo_node *node = g->nodes[kolo_info(g, view)->producer];
+    same->from = same->to = kolo_info(g, v)->placements;
+    kolo_info(g, view)->placements = same->to;
+    node->move = same;
+    memmove((void *)(order + 1), (void *)order, (size_t)(*n)++ * sizeof *order);
+    order[0] = node;
+    for (int32_t i = 0; i < s->n_nodes; i++) {
+        for (int k = 0; s->c->part_of[i] == part && k < g->nodes[i]->n_in; k++) {
+            if (g->nodes[i]->in[k].id == v.id) g->nodes[i]->in[k] = view;
         }
-        if (earlier) param->tied = crossing;
-        if (!later) continue;
-        for (crossing.peer = g->stage + 1; !(later >> crossing.peer & 1);) crossing.peer++;
-        char name[KOLO_CROSSING_NAME];
-        kolo_output(g, kolo_crossing_name("to a later stage", crossing.number, name),
-                    (kolo_value){.id = v});
-        KOLO_TRY(kolo_graph_check(g));
-        g->outputs[g->n_outputs - 1].crossing = crossing;
+    }
+    return view;
+}
+
+/* The message with the gradient of v from a part, the `number`th that reads it, to the one before
+ * that does, as this stage has it. */
+static kolo_crossing tied_crossing(const stager *s, int32_t v, int number, int own, int other) {
+    kolo_crossing crossing = {
+        .number = number * s->n_values + v + 1, .wants = true, .peer = stage_of(s, other)};
+    (void)kolo_parts_stage(s->parts, own, &crossing.chunk);
+    return crossing;
+}
+
+static kolo_status tie_parameter(const stager *s, int32_t v, kolo_node **order, int32_t *n) {
+    kolo_graph *g = s->g;
+    const uint64_t readers = parts_reading(s, v);
+    bool has_view = false;
+    int number = 0;
+    KOLO_TRY(check_tied(s, v, readers));
+    for (int before = -1, part = next_of(s, readers, 0); part >= 0; number++) {
+        const int next = next_of(s, readers, part + 1);
+        if (stage_of(s, part) == g->stage && (before >= 0 || next >= 0)) {
+            kolo_value leaf = {.id = v};
+            if (has_view) leaf = view_for(s, leaf, part, order, n);
+            has_view = true;
+            KOLO_TRY(kolo_graph_check(g));
+            if (before >= 0) kolo_info(g, leaf)->tied = tied_crossing(s, v, number, part, before);
+            if (next >= 0) {
+                const kolo_crossing crossing = tied_crossing(s, v, number + 1, part, next);
+                char name[KOLO_CROSSING_NAME];
+                kolo_output(g, kolo_crossing_name("to a later part", crossing.number, name), leaf);
+                KOLO_TRY(kolo_graph_check(g));
+                g->outputs[g->n_outputs - 1].crossing = crossing;
+            }
+        }
+        before = part;
+        part = next;
+    }
+    return KOLO_OK;
+}
+
+/* The gradient of a parameter of several parts goes back from each to the one before that reads it,
+ * in each micro-batch: they add up as on one rank. */
+static kolo_status tie(const stager *s, kolo_node **order, int32_t *n) {
+    for (int32_t v = 0; v < s->n_values; v++) {
+        if (is_trained(s, v)) KOLO_TRY(tie_parameter(s, v, order, n));
     }
     return KOLO_OK;
 }
 
 static kolo_status keep_own(stager *s) {
     kolo_graph *g = s->g;
-    kolo_node **order = kolo_alloc(((size_t)g->n_nodes + 1) * sizeof *order);
+    const size_t most = (size_t)g->n_nodes + (size_t)g->n_values + 1;
+    kolo_node **order = kolo_alloc(most * sizeof *order);
     int32_t n = 0, kept = 0;
-    if (!order) return KOLO_NOMEM((size_t)g->n_nodes * sizeof *order);
+    if (!order) return KOLO_NOMEM(most * sizeof *order);
     for (int32_t i = 0; i < g->n_outputs; i++) {
         int32_t producer = kolo_info(g, g->outputs[i].value)->producer;
         const int stage = producer < 0 ? 0 : stage_of(s, s->c->part_of[producer]);
@@ -292,7 +363,7 @@ static kolo_status keep_own(stager *s) {
         s->part = kolo_parts_at(s->parts, g->stage, s->chunk);
         status = keep_part(s, order, &n);
     }
-    if (status == KOLO_OK && s->ties) status = tie(s);
+    if (status == KOLO_OK && s->ties) status = tie(s, order, &n);
     if (status == KOLO_OK) status = kolo_graph_set_nodes(g, order, n);
     kolo_free((void *)order);
     return status;
@@ -300,7 +371,12 @@ static kolo_status keep_own(stager *s) {
 
 static kolo_status keep_stage(kolo_graph *g, cutter *c, const kolo_parts *parts, bool ties) {
     const size_t n = (size_t)g->n_values + 1;
-    stager s = {.g = g, .c = c, .parts = parts, .n_values = g->n_values, .ties = ties};
+    stager s = {.g = g,
+                .c = c,
+                .parts = parts,
+                .n_values = g->n_values,
+                .n_nodes = g->n_nodes,
+                .ties = ties};
     s.trained = kolo_arena_alloc(&c->arena, n);
     s.useful = kolo_arena_alloc(&c->arena, n);
     s.last = kolo_arena_alloc(&c->arena, n * sizeof *s.last);
