@@ -227,9 +227,9 @@ typedef struct kolo_op {
     /* Rewrites a node for evaluation. Sets *by to a value that replaces output 0, if the node is
      * not needed. NULL: training and evaluation compute the same. */
     kolo_status (*evaluate)(const kolo_graph *g, kolo_node *n, kolo_value *by);
-    /* Replaces a node that needs dimension 1 of input 0 whole, of `size` elements, where that is
-     * sharded: adds nodes that take the shard, and sets by[i] to what replaces output i, or to
-     * none. NULL: it stays as it is. */
+    /* Replaces a node of min_in inputs that needs dimension 1 of input 0 whole, of `size` elements,
+     * where that is sharded: adds nodes that take the shard, and sets by[i] to what replaces output
+     * i, or to none. NULL: it stays as it is. */
     void (*divide)(kolo_graph *g, const kolo_node *n, int64_t size, kolo_value *by);
 
     /* What the op does along each dimension, in index notation (graph/index.h): placements follow

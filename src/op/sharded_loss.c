@@ -151,12 +151,7 @@ const kolo_op kolo_op_sums_xent_bwd = {
 
 void kolo_divide_xent(kolo_graph *g, const kolo_node *n, int64_t classes, kolo_value *by) {
     const kolo_value logits = n->in[0], labels = n->in[1];
-    if (n->n_in > 2) {
-        kolo_graph_set_failed(g, KOLO_FAIL(KOLO_ERR_UNSUPPORTED,
-                                           "softmax_xent: with weights of the classes the "
-                                           "logits have to be whole (--placement)"));
-        return;
-    }
+    KOLO_ASSERT(n->n_in == 2); /* no weights of the classes */
     kolo_attr attr[KOLO_MAX_ATTRS] = {
         [KOLO_LOSS_HAS_IGNORE_INDEX] = n->attr[KOLO_LOSS_HAS_IGNORE_INDEX],
         [KOLO_LOSS_IGNORE_INDEX] = n->attr[KOLO_LOSS_IGNORE_INDEX],

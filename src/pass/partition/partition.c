@@ -204,10 +204,22 @@ static kolo_status take_inputs(const partitioner *p, kolo_node *n) {
     return KOLO_OK;
 }
 
+/* Makes the logits of a loss with weights of the classes whole: its sums are of all classes. */
+static kolo_status collect_classes(partitioner *p, kolo_node *n) {
+    for (int a = 0; a < p->g->mesh.n_axes; a++) {
+        const kolo_placement *x = placed(p, n->in[0], a);
+        if (!is_cut(x) || x->dim != 1 || is_of_samples(p, a) || is_of_positions(p, a)) continue;
+        n->in[0] = kolo_partition_collect(p, n->in[0], a, KOLO_PLACEMENT_INVARIANT);
+        KOLO_TRY(kolo_graph_check(p->g));
+    }
+    return KOLO_OK;
+}
+
 static kolo_status visit(partitioner *p, kolo_node *n) {
     bool summed = false;
     KOLO_TRY(take_inputs(p, n));
-    if (is_divided(p, n)) return divide(p, n);
+    if (is_divided(p, n) && n->n_in == n->op->min_in) return divide(p, n);
+    if (is_divided(p, n)) KOLO_TRY(collect_classes(p, n));
     if (kolo_partition_sums_rows(p, n)) return sum_rows(p, n);
     p->by_heads = 0;
     KOLO_TRY(kolo_partition_cut_node(p, n, &summed));

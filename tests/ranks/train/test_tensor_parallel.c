@@ -14,6 +14,7 @@
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 enum { STEPS = MESH_STEPS, TOKENS = 6, WIDTH = 24, WORDS = 11, SAMPLES = 4 };
 
@@ -58,7 +59,13 @@ static kolo_status build_images(kolo_graph *g, int64_t n, const setting *s) {
     h = kolo_relu(g, linear(g, "classifier.1", h, CHANNELS * SIZE * SIZE / 4, s->hidden));
     h = kolo_relu(g, linear(g, "classifier.4", kolo_dropout(g, h, 0.3), s->hidden, WIDTH));
     h = linear(g, "classifier.6", kolo_dropout(g, h, 0.1), WIDTH, WORDS);
-    kolo_output(g, "loss", kolo_softmax_xent(g, h, y));
+    const kolo_init init = {KOLO_INIT_UNIFORM, 1};
+    const kolo_loss_opts weighted = {
+        .weights = kolo_exp(g, kolo_frozen_param(g, "weights", kolo_shape_1(WORDS), init)),
+        .use_weights = true,
+        .smoothing = 0.1};
+    const bool shards = s->placement && strstr(s->placement, "classifier.6");
+    kolo_output(g, "loss", kolo_softmax_xent_opts(g, h, y, shards ? &weighted : NULL));
     return kolo_graph_check(g);
 }
 
@@ -210,6 +217,8 @@ static const struct {
     {{"tp=2,dp=2", 4, 0, 9, 1, {.kind = KOLO_OPTIMIZER_ADAM, .eps = 1e-3}, 0, 4, NULL, 0, false},
      false},
     {{"dp=1,tp=2", 2, 0, 10, 2, {.momentum = 0.9}, KOLO_RECOMPUTE_CHEAP, 3, NULL, 0, false}, false},
+    {{"dp=1,tp=2", 2, 0, 10, 1, {.momentum = 0.9}, 0, 4, "classifier.6.weight 0\n", 0, false},
+     false},
     {{"dp=1,tp=2", 2, 4, 32, 1, {.momentum = 0.9, .clip = 0.5}, 0, 0, "megatron-sp", 2, false},
      false},
     {{"tp=3,dp=2",
