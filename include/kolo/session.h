@@ -113,6 +113,7 @@ typedef struct kolo_session_opts {
     int64_t accumulate;   /* micro-batches of a full step; default 1 */
     int64_t global_batch; /* samples of a full step over all ranks, in place of `batch` */
     int64_t reproducible; /* logical shards, see kolo_train_opts; needs global_batch; 0: none */
+    int64_t tp_blocks;    /* of tensor parallelism, see kolo_train_opts; 0: none */
     /* See kolo_train_opts for these. Layers move to other stages in runs of kolo_fit; the weights
      * are those of the stages of a pipeline: those of shards are an option of kolo_fit. Strings are
      * copied. */

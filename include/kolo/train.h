@@ -159,8 +159,8 @@ typedef struct kolo_train_opts {
     /* Of a reproducible run: blocks of tensor parallelism, 2, 4 or 8; 0: none. The layers that the
      * axis tp divides are computed in so many blocks whatever its size, which divides them and may
      * be 1: the bits of all results do not depend on it (docs/parallelism.md). UNSUPPORTED: with
-     * `zero`, bf16, axes sp or ep, servers, rules with "sums" or "samples", and divided layers that
-     * are recurrent or have statistics; ARG: layers that do not divide. */
+     * axes sp or ep, servers, rules with "sums", and divided layers that are recurrent or have
+     * statistics; ARG: layers that do not divide. */
     int64_t tp_blocks;
     const char *worker_weights; /* relative speeds of the workers, by rank: "1,1,0.5". Those of a
                                    reproducible run get shards in proportion, which changes no

@@ -195,7 +195,7 @@ typedef void kolo_train_notice(void *arg, const char *line, kolo_notice_kind kin
 
 typedef kolo_status kolo_build(kolo_graph *g, int64_t samples, void *arg);
 struct kolo_session_opts {
-    int64_t batch, accumulate, global_batch, reproducible;
+    int64_t batch, accumulate, global_batch, reproducible, tp_blocks;
     const char *mesh, *pipeline, *placement, *worker_weights; int64_t stage_bytes, rebalance_stages; uint64_t seed;
     int threads; const char *device; int loader_threads; kolo_optimizer_opts optimizer; bool sparse_embedding, sync_bn; int zero;
     kolo_sync sync; int servers; const char *consistency, *compress; int64_t compress_min_bytes;

@@ -255,7 +255,7 @@ class Session:
     "ssp:3", "asp" or "auto"; with others than "bsp" a ``step`` is of this worker alone, and not collective.
 
     Options are those of kolo_session_opts and kolo_optimizer_opts: ``batch`` (samples of a rank in a
-    step), ``global_batch``, ``accumulate``, ``reproducible``, ``zero``, ``consistency`` ("lag:1", "local:50",
+    step), ``global_batch``, ``accumulate``, ``reproducible``, ``tp_blocks``, ``zero``, ``consistency`` ("lag:1", "local:50",
     "bmuf:50", "diloco:50"), ``compress`` ("int8"), ``compress_min_bytes``, ``stage_bytes``,
     ``rebalance_stages``, ``worker_weights``, ``seed``, ``threads``, ``device``; ``optimizer``, ``lr``, ``momentum``, ``beta1``,
     ``beta2``, ``eps``, ``weight_decay``, ``no_decay``, ``decay_matrices_only``, ``clip``, ``freeze``;

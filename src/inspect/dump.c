@@ -39,7 +39,8 @@ static kolo_status build(const kolo_dump_opts *o, kolo_graph **graph) {
 static kolo_mesh mesh_of(const kolo_dump_opts *o) {
     kolo_mesh mesh;
     if (o->mesh && kolo_mesh_parse(o->mesh, 0, &mesh) == KOLO_OK) return mesh;
-    return (kolo_mesh){o->zero > 0 || o->share || o->sync_bn || o->compress, {{"dp", o->ranks}}};
+    const bool several = o->zero > 0 || o->share || o->sync_bn || o->compress || o->tp_blocks > 0;
+    return (kolo_mesh){several, {{"dp", o->ranks}}};
 }
 
 static kolo_compression compression_of(const kolo_dump_opts *o) {
@@ -56,6 +57,7 @@ static kolo_plan_opts plan_opts(const kolo_dump_opts *o, kolo_tuner *tuner) {
         .sparse_embedding = o->sparse_embedding,
         .mesh = mesh_of(o),
         .placement = o->placement, /* read by dump_what */
+        .tp_blocks = (int)o->tp_blocks,
         .zero = o->zero,
         .share = o->share,
         .cross_step = true,
@@ -203,8 +205,8 @@ static kolo_status add_ranges(const kolo_dump_opts *o, const kolo_plan_opts *eva
 
 /* The size of the group that a plan is compiled for. */
 static int plan_ranks(const kolo_dump_opts *o) {
-    const bool several =
-        o->what == KOLO_DUMP_SCHEDULE || o->zero > 0 || o->share || o->mesh || o->compress;
+    const bool several = o->what == KOLO_DUMP_SCHEDULE || o->zero > 0 || o->share || o->mesh ||
+                         o->compress || o->tp_blocks > 0;
     return several ? o->ranks : 1;
 }
 
@@ -376,6 +378,8 @@ static kolo_status resolve(const kolo_dump_opts *in, kolo_dump_opts *out) {
                          "--ranks in place of --mesh %s",
                          out->mesh);
     }
+    if (out->tp_blocks > 0)
+        KOLO_TRY(kolo_tp_blocks_check(out->tp_blocks, out->mesh ? &mesh : NULL));
     const bool staged = out->mesh && kolo_mesh_stages(&mesh) > 1;
     if (!staged && (out->worker_weights || out->stage_bytes > 0)) {
         return KOLO_FAIL(KOLO_ERR_ARG,
@@ -417,8 +421,11 @@ static kolo_status dump_what(const kolo_dump_opts *o, kolo_text *text) {
                                  .notice_arg = o->notice_arg}};
     kolo_dump_opts ruled = *o;
     kolo_status status = kolo_tuning_begin(&setup, NULL);
-    const kolo_mesh mesh = mesh_of(o);
-    if (status == KOLO_OK) status = kolo_placement_read(o->placement, &mesh, &setup.placement);
+    const kolo_mesh mesh = mesh_of(o), blocks = {1, {{"tp", (int)o->tp_blocks}}};
+    if (status == KOLO_OK) {
+        status =
+            kolo_placement_read(o->placement, o->tp_blocks > 0 ? &blocks : &mesh, &setup.placement);
+    }
     ruled.placement = setup.placement;
     bool graph = o->what == KOLO_DUMP_GRAPH || o->what == KOLO_DUMP_PASSES;
     if (status == KOLO_OK) {

@@ -34,6 +34,8 @@ typedef struct zero {
     int32_t *grad_of;  /* by value: the parameter of which it is the gradient; -1: none */
     kolo_value *shard; /* by value: its own range, or what all ranks have of it; or none */
     kolo_value *once;  /* by value: a gradient that one rank of the axis ep counts; or none */
+    kolo_value *sum;   /* by value: of a gradient, where all ranks have it; or none */
+    bool whole_norms;  /* norms are of whole tensors, in blocks of tensor parallelism */
     int *unit, *place; /* by value: of a parameter: its unit, from 1, and its place in that */
     int n_units;
     bool *whole;      /* by value: a parameter that is not cut */
@@ -191,26 +193,47 @@ static void make_local(const zero *z, int32_t leaf, int32_t param, const int64_t
     info->placements = placed(z, param, cuts);
 }
 
-/* The own range of the sum of a gradient: a reduce-scatter. A sum over other axes too is an
- * allreduce over all of them. */
-static kolo_value scattered(zero *z, kolo_value v, int32_t owner, const int64_t *cuts) {
+/* The summands of a gradient, and on how many axes with other ranks they are. */
+static kolo_value summands_of(const zero *z, kolo_value v, kolo_placements *from, int *axes) {
     if (kolo_value_ok(z->once[v.id])) v = z->once[v.id];
-    const kolo_tensor whole = kolo_info(z->g, v)->tensor, local = local_of(z, whole.dtype, cuts);
-    kolo_placements from = kolo_info(z->g, v)->placements;
-    if (z->o->level > 2) from = on_axis(z, KOLO_PLACEMENT_PARTIAL);
-    kolo_placements sum = from, to = from;
-    bool others = false;
+    *from = kolo_info(z->g, v)->placements;
+    if (z->o->level > 2) *from = on_axis(z, KOLO_PLACEMENT_PARTIAL);
+    *axes = 0;
     for (int a = 0; a < z->g->mesh.n_axes; a++) {
-        if (from.axis[a].kind != KOLO_PLACEMENT_PARTIAL) continue;
-        sum.axis[a] = (kolo_placement){0};
-        others |= a != z->axis && z->g->mesh.axes[a].size > 1;
+        *axes += from->axis[a].kind == KOLO_PLACEMENT_PARTIAL && z->g->mesh.axes[a].size > 1;
     }
+    return v;
+}
+
+/* The sum of a gradient over all axes, on all ranks: an allreduce. */
+static kolo_value summed(zero *z, kolo_value v) {
+    kolo_placements from;
+    int axes;
+    if (kolo_value_ok(z->sum[v.id])) return z->sum[v.id];
+    const kolo_value summand = summands_of(z, v, &from, &axes);
+    const kolo_tensor whole = kolo_info(z->g, v)->tensor;
+    kolo_placements to = from;
+    for (int a = 0; a < z->g->mesh.n_axes; a++) {
+        if (from.axis[a].kind == KOLO_PLACEMENT_PARTIAL) to.axis[a] = (kolo_placement){0};
+    }
+    return z->sum[v.id] = move(z, summand, &from, &to, &whole, 0, -1);
+}
+
+/* The own range of the sum of a gradient: a reduce-scatter, or a view of the whole sum, where other
+ * axes, or norms, need that. */
+static kolo_value scattered(zero *z, kolo_value v, int32_t owner, const int64_t *cuts) {
+    const kolo_tensor local = local_of(z, kolo_info(z->g, v)->tensor.dtype, cuts);
+    kolo_placements from, to;
+    int axes, unit = z->unit[owner];
+    kolo_value source = summands_of(z, v, &from, &axes);
+    if (axes > 1 || z->whole_norms) {
+        source = summed(z, v);
+        from = kolo_info(z->g, source)->placements;
+        unit = 0;
+    }
+    to = from;
     to.axis[z->axis] = placed(z, owner, cuts).axis[z->axis];
-    if (!others) return move(z, v, &from, &to, &local, z->unit[owner], owner);
-    v = move(z, v, &from, &sum, &whole, 0, -1);
-    to = sum;
-    to.axis[z->axis] = placed(z, owner, cuts).axis[z->axis];
-    return move(z, v, &sum, &to, &local, 0, -1);
+    return move(z, source, &from, &to, &local, unit, unit > 0 ? owner : -1);
 }
 
 /* The own range of v, an input of an update of the parameter `owner`. */
@@ -288,7 +311,48 @@ static void join_next(zero *z, kolo_value next, kolo_value w, const int64_t *cut
     kolo_info(z->g, all)->next_of = w;
 }
 
+/* A copy of a range that an update has computed: what is gathered is overwritten. */
+static kolo_value copied(zero *z, kolo_value v) {
+    const kolo_tensor tensor = kolo_info(z->g, v)->tensor;
+    const kolo_node *n = kolo_graph_add_raw(z->g, &kolo_op_reorder, &v, 1, 1, &tensor, NULL);
+    if (!n) return v;
+    z->order[z->n++] = z->g->nodes[z->g->n_nodes - 1];
+    return n->out[0];
+}
+
+/* The whole of v, an input of an update of the parameter `owner`: of a gradient the sum, of what
+ * updates compute, and on level 3 of the parameter, the ranges of all ranks. */
+static kolo_value whole_of(zero *z, kolo_value v, int32_t owner, const int64_t *cuts) {
+    const kolo_value_info *param = &z->g->values[owner];
+    const bool cut = z->o->level > 2, range = v.id == owner ? cut : kolo_value_ok(z->shard[v.id]);
+    if (z->grad_of[v.id] >= 0) return summed(z, v);
+    if (!range) return v;
+    const kolo_tensor whole = cut ? param->slice : param->tensor;
+    const kolo_placements from = placed(z, owner, cuts);
+    kolo_placements to = from;
+    to.axis[z->axis] = (kolo_placement){0};
+    if (v.id != owner) v = copied(z, v);
+    return move(z, v, &from, &to, &whole, 0, -1);
+}
+
+/* Squares in blocks of tensor parallelism (optimizer.c), which no ranges keep apart: all ranks
+ * compute them alike. */
+static bool is_of_whole(const zero *z, const kolo_node *n) {
+    return z->whole_norms && (n->op == &kolo_op_square_blocks || n->op == &kolo_op_deinterleave);
+}
+
+static void square_whole(zero *z, kolo_node *n, int32_t owner, const int64_t *cuts) {
+    for (int k = 0; k < n->n_in; k++) {
+        if (n->in[k].id < z->n_values) n->in[k] = whole_of(z, n->in[k], owner, cuts);
+    }
+    z->order[z->n++] = n;
+}
+
 static void shard_update(zero *z, kolo_node *n, int32_t owner, const int64_t *cuts) {
+    if (is_of_whole(z, n)) {
+        square_whole(z, n, owner, cuts);
+        return;
+    }
     for (int k = 0; k < n->n_in; k++) {
         int32_t v = n->in[k].id;
         if (v >= z->n_values) continue;
@@ -405,7 +469,7 @@ static void find_owners(zero *z) {
     const kolo_graph *g = z->g;
     for (int32_t v = 0; v < z->n_values; v++) {
         z->owner[v] = z->grad_of[v] = -1;
-        z->shard[v] = z->once[v] = KOLO_NONE;
+        z->shard[v] = z->once[v] = z->sum[v] = KOLO_NONE;
     }
     for (int32_t v = 0; v < z->n_values; v++) {
         kolo_value grad = g->values[v].grad;
@@ -416,6 +480,7 @@ static void find_owners(zero *z) {
     for (int32_t i = 0; i < g->n_nodes; i++) {
         const kolo_node *n = g->nodes[i];
         int32_t owner = kolo_node_is_update(g, n) ? owner_of(z, n) : -1;
+        z->whole_norms |= g->blocks > 0 && n->op == &kolo_op_square_blocks;
         for (int k = 0; owner >= 0 && k < n->n_out; k++) {
             kolo_value next_of = kolo_info(g, n->out[k])->next_of;
             bool state = kolo_value_ok(next_of) && kolo_info(g, next_of)->kind == KOLO_VALUE_STATE;
@@ -473,6 +538,7 @@ kolo_status kolo_pass_zero(kolo_graph *g, const kolo_zero_opts *opts) {
     z.grad_of = kolo_arena_alloc(&arena, values * sizeof *z.grad_of);
     z.shard = kolo_arena_alloc(&arena, values * sizeof *z.shard);
     z.once = kolo_arena_alloc(&arena, values * sizeof *z.once);
+    z.sum = kolo_arena_alloc(&arena, values * sizeof *z.sum);
     z.unit = kolo_arena_alloc(&arena, values * sizeof *z.unit);
     z.place = kolo_arena_alloc(&arena, values * sizeof *z.place);
     z.whole = kolo_arena_alloc(&arena, values * sizeof *z.whole);
@@ -481,8 +547,8 @@ kolo_status kolo_pass_zero(kolo_graph *g, const kolo_zero_opts *opts) {
     const int64_t **cuts = kolo_arena_alloc(&arena, values * sizeof(const int64_t *));
     trained *list = kolo_arena_alloc(&arena, values * sizeof *list);
     kolo_status status = KOLO_OK;
-    if (!z.owner || !z.grad_of || !z.shard || !z.once || !z.unit || !z.place || !z.whole ||
-        !z.read || !z.order || !cuts || !list) {
+    if (!z.owner || !z.grad_of || !z.shard || !z.once || !z.sum || !z.unit || !z.place ||
+        !z.whole || !z.read || !z.order || !cuts || !list) {
         status = KOLO_NOMEM(nodes * sizeof *z.order);
     }
     if (status == KOLO_OK) {

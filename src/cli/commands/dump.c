@@ -51,6 +51,7 @@ int cmd_dump(kolo_options *o) {
         .lanes = kolo_options_flag(o, "lanes") ? KOLO_LANES_MEASURED : KOLO_LANES_OFF,
         .mesh = kolo_options_text(o, "mesh"),
         .placement = kolo_options_text(o, "placement"),
+        .tp_blocks = kolo_options_int(o, "tp-blocks"),
         .pipeline = kolo_options_text(o, "pipeline"),
         .stage_bytes = kolo_options_int(o, "stage-memory"),
         .worker_weights = kolo_options_text(o, "worker-weights"),

@@ -300,7 +300,7 @@ static kolo_status partition_all(const merger *m, const kolo_mesh *mesh, int ran
     for (int k = 0; k < m->n; k++) {
         m->of[k]->mesh = m->mesh;
         m->of[k]->rank = rank_of(m, mesh, rank, k);
-        KOLO_TRY(kolo_pass_partition(m->of[k], rules, sharded_outputs));
+        KOLO_TRY(kolo_partition_graph(m->of[k], rules, sharded_outputs, true));
         KOLO_ASSERT(m->of[k]->n_values == m->g->n_values && m->of[k]->n_nodes == m->g->n_nodes);
     }
     return KOLO_OK;

@@ -57,7 +57,8 @@ static kolo_status apply_rules(partitioner *p, int axis) {
         kolo_placement_rule rule;
         if (info->kind != KOLO_VALUE_PARAM) continue;
         KOLO_TRY(kolo_placement_rule_of(p->rules, info->name, &rule));
-        if (rule.dim == KOLO_PLACE_SAMPLES) p->by_samples |= (kolo_axes)1 << axis;
+        const bool samples = rule.dim == KOLO_PLACE_SAMPLES && !p->in_blocks;
+        if (samples) p->by_samples |= (kolo_axes)1 << axis;
         if (rule.dim < 0) continue;
         const kolo_placement cut = cut_of_rule(p, axis, info, &rule);
         KOLO_TRY(kolo_partition_cut_leaf(p, axis, (kolo_value){.id = v}, &cut));
@@ -365,12 +366,14 @@ bool kolo_mesh_divides_layers(const kolo_mesh *mesh) {
     return false;
 }
 
-kolo_status kolo_pass_partition(kolo_graph *g, const char *rules, bool sharded_outputs) {
+kolo_status kolo_partition_graph(kolo_graph *g, const char *rules, bool sharded_outputs,
+                                 bool in_blocks) {
     const size_t values = (size_t)g->n_values + 1;
     const size_t nodes = (size_t)g->n_nodes * (2 + 2 * KOLO_MAX_IO * KOLO_MESH_AXES) + 1;
     partitioner p = {.g = g,
                      .rules = rules ? rules : kolo_placement_rules(NULL),
                      .sums = KOLO_PLACE_WHOLE,
+                     .in_blocks = in_blocks,
                      .n_values = g->n_values,
                      .most = (int32_t)(values + nodes)};
     kolo_arena arena = {0};
@@ -387,4 +390,8 @@ kolo_status kolo_pass_partition(kolo_graph *g, const char *rules, bool sharded_o
     kolo_arena_fini(&arena);
     return status == KOLO_OK ? KOLO_OK
                              : kolo_fail_in(status, "the model cannot be divided over the mesh");
+}
+
+kolo_status kolo_pass_partition(kolo_graph *g, const char *rules, bool sharded_outputs) {
+    return kolo_partition_graph(g, rules, sharded_outputs, false);
 }

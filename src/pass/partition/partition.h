@@ -24,6 +24,7 @@ typedef struct partitioner {
     int sums;                /* the dimension along which activations that are sums are sharded, or
                                 KOLO_PLACE_WHOLE */
     int sums_depth;          /* of these cuts */
+    bool in_blocks;          /* of layers in blocks: those by samples are whole */
     kolo_axes by_samples;    /* axes that divide the samples of some layers */
     kolo_axes by_heads;      /* axes along which the node has heads in place of positions */
     bool rings;              /* keys and values go round the ranks that divide positions, */
@@ -81,6 +82,12 @@ static inline int64_t local_length(int64_t length, int blocks, int size, int coo
 static inline kolo_placement *placed(const partitioner *p, kolo_value v, int axis) {
     return &kolo_info(p->g, v)->placements.axis[axis];
 }
+
+/* ---- the walk: partition.c ---- */
+
+/* kolo_pass_partition; with `in_blocks` for one of the ranks that have a block each (blocks.c). */
+kolo_status kolo_partition_graph(kolo_graph *g, const char *rules, bool sharded_outputs,
+                                 bool in_blocks);
 
 /* ---- redistributions: moves.c ---- */
 

@@ -18,13 +18,12 @@ kolo_status kolo_partition_check_positions(partitioner *p, int axis) {
     KOLO_TRY(kolo_placement_keyword(p->rules, "attention", &attention));
     p->rings = kolo_placement_rings(&attention);
     p->zigzags = attention.dim == KOLO_PLACE_ZIGZAG;
-    const bool samples = p->sums == 0 || p->by_samples != 0;
-    if (!samples) return KOLO_OK;
+    if (p->sums != 0) return KOLO_OK;
     return KOLO_FAIL(
         KOLO_ERR_UNSUPPORTED,
         "%s=%d divides the positions of all activations, or rows of images, and the placement "
-        "rules the samples of some: give rules without \"%s\" (--placement megatron)",
-        of->name, of->size, p->sums == 0 ? "sums 0" : "samples");
+        "rules the samples of some: give rules without \"sums 0\" (--placement megatron)",
+        of->name, of->size);
 }
 
 /* Why the positions of a model cannot be divided. */

@@ -80,7 +80,8 @@ static void describe_optimizer(const kolo_optimizer_opts *o, kolo_text *text) {
 
 /* Results depend on which layers are computed in blocks, on any mesh. */
 static void describe_blocks(const kolo_setup *setup, kolo_text *text) {
-    const char *rules = setup->placement ? setup->placement : kolo_placement_rules(NULL);
+    const char *given = setup->session.plan.placement; /* in kolo_fit those of the session */
+    const char *rules = given ? given : kolo_placement_rules(NULL);
     kolo_text_add(text, "tp-blocks: %" PRId64 "\nhash of the --placement rules: %016" PRIx64 "\n",
                   setup->opts.tp_blocks, kolo_hash_text(rules));
 }

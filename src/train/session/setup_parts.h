@@ -20,6 +20,9 @@ typedef struct kolo_strategy {
 
 /* Reads "1,1,0.5", a number for each worker. ARG. */
 kolo_status kolo_weights_parse(const char *text, int workers, double *weights);
+/* Checks the number of blocks of tensor parallelism (kolo_train_opts) of a run on a mesh; NULL: of
+ * one rank. ARG, UNSUPPORTED. */
+kolo_status kolo_tp_blocks_check(int64_t blocks, const kolo_mesh *mesh);
 /* Sets the mesh and its placement rules, and the strategy, from the resolved options. ARG, FORMAT,
  * IO; UNSUPPORTED: options that cannot be combined. */
 kolo_status kolo_setup_choose_strategy(kolo_setup *setup, int workers, kolo_strategy *strategy);

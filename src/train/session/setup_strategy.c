@@ -57,9 +57,6 @@ static kolo_status check_model_axes(const kolo_train_opts *o, const kolo_mesh *m
         {unblocked && only_tp_divides(mesh), "--reproducible without --tp-blocks", NULL,
          "omit one of the two, or give kolo train --tp-blocks 2, 4 or 8"},
         {unblocked, "--reproducible", NULL, NULL},
-        {o->reproducible > 0 && o->precision != KOLO_PRECISION_F32,
-         "--reproducible with --precision bf16",
-         "values cross cuts in f32, which the next stage reads by other kernels", NULL},
         {o->audit > 0, "--audit",
          "the gradients of a shard are then on several workers, and it compares those of one",
          NULL},
@@ -75,12 +72,7 @@ static kolo_status check_model_axes(const kolo_train_opts *o, const kolo_mesh *m
                          others[i].why ? others[i].why : "",
                          others[i].advice ? others[i].advice : "omit one of the two");
     }
-    if (o->zero == 0 || mesh->axes[kolo_mesh_find(mesh, "dp")].size > 1) return KOLO_OK;
-    return KOLO_FAIL(
-        KOLO_ERR_UNSUPPORTED,
-        "--zero divides the optimizer state over the axis dp, and the mesh is %s: give "
-        "it a dp above 1, or omit --zero",
-        kolo_mesh_text(mesh, text));
+    return KOLO_OK;
 }
 
 /* The mesh of all workers; it gets an axis dp if it has none. */
@@ -112,33 +104,37 @@ static kolo_status choose_mesh(const kolo_train_opts *o, int workers, kolo_mesh 
     return check_model_axes(o, mesh);
 }
 
-/* What computing layers in blocks needs, and does not go with. */
-static kolo_status check_blocks(const kolo_train_opts *o, const kolo_mesh *mesh) {
-    const int64_t blocks = o->tp_blocks;
-    const int ranks = ranks_along(mesh, "tp");
-    const conflict refused[] = {
-        {o->zero > 0, "--zero", "its ranges are of slices whose number depends on the workers"},
-        {o->precision != KOLO_PRECISION_F32, "--precision bf16", "sums of blocks would be bf16"},
-        {o->sync != KOLO_SYNC_ALLREDUCE, "--sync", "owners have whole parameters"},
-        {!only_tp_divides(mesh), "an axis sp or ep", "the blocks are of the axis tp"},
+kolo_status kolo_tp_blocks_check(int64_t blocks, const kolo_mesh *mesh) {
+    const int ranks = mesh ? ranks_along(mesh, "tp") : 1;
+    const conflict axes[] = {
+        {mesh && !only_tp_divides(mesh), "an axis sp or ep", "the blocks are of the axis tp"},
     };
     char value[24];
-    if (blocks == 0) return KOLO_OK;
     if (blocks != 2 && blocks != 4 && blocks != 8) {
         return KOLO_FAIL(KOLO_ERR_ARG, "--tp-blocks %" PRId64 ": give 2, 4 or 8", blocks);
     }
-    if (o->reproducible == 0) {
-        return KOLO_FAIL(KOLO_ERR_ARG,
-                         "--tp-blocks makes the bits of a reproducible run those of any number of "
-                         "workers along tp: give --reproducible too");
-    }
     (void)snprintf(value, sizeof value, "%" PRId64, blocks);
-    KOLO_TRY(check_conflicts("--tp-blocks ", value, refused, KOLO_COUNT(refused)));
+    KOLO_TRY(check_conflicts("--tp-blocks ", value, axes, KOLO_COUNT(axes)));
     if (blocks % ranks == 0) return KOLO_OK;
     return KOLO_FAIL(KOLO_ERR_ARG,
                      "--tp-blocks %" PRId64 " is not a multiple of the %d workers along tp: choose "
                      "another --tp-blocks, 2, 4 or 8, or another mesh",
                      blocks, ranks);
+}
+
+/* What computing layers in blocks needs, and does not go with. */
+static kolo_status check_blocks(const kolo_train_opts *o, const kolo_mesh *mesh) {
+    if (o->tp_blocks == 0) return KOLO_OK;
+    KOLO_TRY(kolo_tp_blocks_check(o->tp_blocks, mesh));
+    if (o->reproducible == 0) {
+        return KOLO_FAIL(KOLO_ERR_ARG,
+                         "--tp-blocks makes the bits of a reproducible run those of any number of "
+                         "workers along tp: give --reproducible too");
+    }
+    if (o->sync == KOLO_SYNC_ALLREDUCE) return KOLO_OK;
+    return KOLO_FAIL(KOLO_ERR_UNSUPPORTED,
+                     "--tp-blocks cannot be combined with --sync %s: owners have whole parameters",
+                     kolo_sync_name(o->sync));
 }
 
 /* The rules of --placement, which blocks need on any mesh. */

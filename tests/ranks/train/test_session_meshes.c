@@ -27,7 +27,7 @@ enum {
 typedef struct setting {
     const char *mesh, *pipeline, *placement;
     int64_t accumulate, rebalance;
-    int zero;
+    int zero, blocks;        /* blocks > 0: also a logical shard for each sample */
     const char *load, *save; /* files; NULL: none */
     int first, last;         /* steps; last 0: all */
 } setting;
@@ -46,6 +46,8 @@ static kolo_session_opts options_of(const setting *s) {
         .placement = s->placement,
         .global_batch = OWN_SAMPLES,
         .accumulate = s->accumulate,
+        .reproducible = s->blocks > 0 ? OWN_SAMPLES : 0,
+        .tp_blocks = s->blocks,
         .rebalance_stages = s->rebalance,
         .zero = s->zero,
         .seed = 5,
@@ -243,6 +245,28 @@ static void meshes_compute_what_one_rank_does(void **state) {
             if (!(far < 1e-12)) fail_msg("%s: gradients differ by %g", s->mesh, far);
         }
         assert_equals_alone(s, cases[i].ranks, o);
+    }
+}
+
+/* Layers in blocks: losses, gradients and tensors have the bits of one rank. */
+static void blocks_keep_the_bits(void **state) {
+    const char *rules = strchr(own_net_rules, '\n') + 1; /* without the words, an odd number */
+    const struct {
+        int ranks;
+        setting s;
+    } cases[] = {
+        {2, {.mesh = "tp=2", .placement = rules, .blocks = 2}},
+        {4, {.mesh = "dp=2,tp=2", .placement = rules, .zero = 1, .blocks = 2}},
+    };
+    static outcome want;
+    (void)alone(); /* it runs once, before the others */
+    want = *run(1, (setting){.placement = rules, .blocks = 2});
+    for (size_t i = 0; i < KOLO_COUNT(cases); i++) {
+        const outcome *o = run(cases[i].ranks, cases[i].s);
+        assert_equals_alone(&cases[i].s, cases[i].ranks, o);
+        assert_memory_equal(o->losses, want.losses, sizeof want.losses);
+        assert_memory_equal(o->numbers, want.numbers, sizeof want.numbers);
+        assert_memory_equal(o->gradients, want.gradients, sizeof want.gradients);
     }
 }
 

@@ -312,6 +312,7 @@ static void channels_and_rows_are_divided_at_once(void **state) {
     static const setting mixed[] = {
         {"dp=1,sp=2,tp=2", 4, LABELS(21), 3, 1, CLIPPED, 0, 0, "w1 0\nw2 1\n", false},
         {"dp=1,tp=2,sp=2", 4, LABELS(22), 2, 2, ADAM, 0, 0, "w1 0\nw2 1\nfc 0\n", false},
+        {"dp=1,tp=2,sp=2", 4, LABELS(22), 2, 2, ADAM, 0, 0, "w1 samples\nfc 0\n", false},
     };
     static mesh_outcome expected;
     (void)state;

@@ -287,7 +287,6 @@ static void what_cannot_be_divided_is_named(void **state) {
         {"layers=1,width=30,heads=3,context=8,vocab=50", "sp=2", "3 heads cannot be divided", 2, 0},
         {"layers=1,width=32,heads=4,context=2,vocab=50", "sp=4", "2 positions cannot", 4, 0},
         {"layers=1,width=32,heads=4,context=8,vocab=50", "dp=2,sp=2", "--zero above 1", 4, 2},
-        {"layers=1,width=32,heads=4,context=8,vocab=50", "sp=2", "give it a dp above 1", 2, 1},
     };
     for (size_t i = 0; i < KOLO_COUNT(bad); i++) {
         kolo_train_opts opts = gpt2;

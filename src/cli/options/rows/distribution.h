@@ -145,7 +145,7 @@
              "same threads and kind of processor. Batch normalization uses the samples of a shard. Implies --threads 1 "
              "unless given"},
     {.name = "tp-blocks", .type = KOLO_OPTION_INT, .metavar = "T", .min = 2, .max = 8,
-     .commands = CMD_TRAIN | CMD_BENCH_TRAIN, .unset = "layers as the workers divide them",
+     .commands = CMD_TRAIN | CMD_BENCH_TRAIN | CMD_DUMP, .unset = "layers as the workers divide them",
      .help = "with --reproducible, compute the layers that tensor parallelism divides in T blocks, "
              "2, 4 or 8: all results are then bitwise equal for any size of the axis tp that "
              "divides T, also without it (docs/parallelism.md)"},
