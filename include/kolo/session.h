@@ -43,8 +43,7 @@
  * _get_gradient are collective; numbers are those of whole tensors on every rank. An error in a
  * run, step, evaluation or prediction other than of its arguments ends the session: further calls
  * fail. A number of samples that the builder refuses, or that the mesh cannot divide, is an
- * argument. On the stages of a pipeline the graph may have no metrics of tensors ("confusion",
- * "score_counts").
+ * argument.
  *
  * Rounds. With `consistency` local:H, bmuf:H or diloco:H the ranks train parameters of their own
  * between rounds, with a warm-up ("diloco:H,warmup=W") after W steps. kolo_session_get, _predict

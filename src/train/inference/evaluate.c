@@ -66,21 +66,6 @@ static kolo_status evaluate_share(kolo_session *session, kolo_loader *loader, in
     }
 }
 
-/* Sums a tensor over the ranks. A rank without samples learns its shape from the others. */
-static kolo_status sum_tensor(kolo_comm *comm, tensor_sum *t) {
-    kolo_shape shape = t->shape;
-    if (!comm) return KOLO_OK;
-    int64_t dims[KOLO_MAX_RANK + 1] = {shape.rank};
-    for (int i = 0; i < shape.rank; i++) dims[i + 1] = shape.dim[i];
-    KOLO_TRY(kolo_allreduce(comm, dims, KOLO_COUNT(dims), KOLO_DTYPE_I64, KOLO_MAX));
-    if (dims[0] == 0) return KOLO_OK; /* the model has no such output */
-    shape.rank = (int)dims[0];
-    for (int i = 0; i < shape.rank; i++) shape.dim[i] = dims[i + 1];
-    KOLO_TRY(kolo_agree(comm, t->data ? KOLO_OK : allocate(t, &shape)));
-    return kolo_allreduce(comm, t->data, (size_t)kolo_shape_count(&shape), KOLO_DTYPE_F64,
-                          KOLO_SUM);
-}
-
 /* Another rank has the same samples. */
 static void clear(total *t) {
     t->sums = (kolo_sums){0};
@@ -91,10 +76,22 @@ static void clear(total *t) {
     }
 }
 
+/* Of a pipeline one stage has a tensor. */
+static kolo_status share_tensors(const kolo_session *session, total *t) {
+    const kolo_metric *m = kolo_metric_table();
+    for (int i = 0; m[i].name; i++) {
+        tensor_sum *sum = &t->tensors[i];
+        if (!m[i].reduce) continue;
+        KOLO_TRY(kolo_session_share_tensor(session, &sum->data, &sum->shape));
+    }
+    return KOLO_OK;
+}
+
 static kolo_status sum_ranks(kolo_comm *comm, const kolo_session *session, total *t,
                              kolo_evaluation *evaluation) {
     const kolo_metric *m = kolo_metric_table();
     const bool tokens = kolo_session_has_tokens(session);
+    KOLO_TRY(share_tensors(session, t));
     if (!kolo_session_counts(session)) clear(t);
     double sums[KOLO_MAX_METRICS + 3];
     memcpy(sums, t->sums.metric, sizeof t->sums.metric);
@@ -110,7 +107,7 @@ static kolo_status sum_ranks(kolo_comm *comm, const kolo_session *session, total
     for (int i = 0; m[i].name; i++) {
         tensor_sum *sum = &t->tensors[i];
         if (!m[i].reduce) continue;
-        KOLO_TRY(sum_tensor(comm, sum));
+        KOLO_TRY(kolo_sum_tensor(comm, &sum->data, &sum->shape));
         if (sum->data) metrics.value[i] = m[i].reduce(sum->data, &sum->shape);
     }
     *evaluation = (kolo_evaluation){.metrics = metrics, .samples = t->sums.samples};

@@ -215,13 +215,6 @@ static void notify_warm_up(const kolo_job *j) {
                 j->setup.total_steps, steps);
 }
 
-static void notify_metric(const kolo_job *j) {
-    if (j->rank != 0 || !j->setup.without) return;
-    kolo_notify(&j->setup.opts, KOLO_NOTICE_INFO,
-                "evaluations have no %s: the stages of a pipeline do not compute it",
-                j->setup.without);
-}
-
 /* Informs the user of the tensors that were not loaded, a line for each reason. */
 static void notify_rest(const kolo_job *j, char *lines) {
     const kolo_train_opts *o = &j->setup.opts;
@@ -265,7 +258,6 @@ kolo_status kolo_job_open(kolo_job *j) {
     notify_precision(j);
     notify_batch(j);
     notify_warm_up(j);
-    notify_metric(j);
     return KOLO_OK;
 }
 

@@ -1,6 +1,7 @@
-/* Agreement on a text. */
+/* Agreement on a text, and sums of tensors that some ranks have. */
 #include "train/session/agree.h"
 
+#include "base/compiler.h"
 #include "base/memory.h"
 #include "base/rng.h"
 #include "kolo/embed.h"
@@ -72,4 +73,18 @@ kolo_status kolo_agree_text(kolo_comm *comm, const char *text) {
     }
     kolo_free(theirs);
     return status;
+}
+
+kolo_status kolo_sum_tensor(kolo_comm *comm, double **data, kolo_shape *shape) {
+    if (!comm) return KOLO_OK;
+    int64_t dims[KOLO_MAX_RANK + 1] = {*data ? shape->rank : 0};
+    for (int i = 0; i < dims[0]; i++) dims[i + 1] = shape->dim[i];
+    KOLO_TRY(kolo_allreduce(comm, dims, KOLO_COUNT(dims), KOLO_DTYPE_I64, KOLO_MAX));
+    if (dims[0] == 0) return KOLO_OK;
+    *shape = (kolo_shape){.rank = (int)dims[0]};
+    for (int i = 0; i < shape->rank; i++) shape->dim[i] = dims[i + 1];
+    const size_t n = (size_t)kolo_shape_count(shape);
+    if (!*data) *data = kolo_zalloc(n * sizeof **data);
+    KOLO_TRY(kolo_agree(comm, *data ? KOLO_OK : KOLO_NOMEM(n * sizeof **data)));
+    return kolo_allreduce(comm, *data, n, KOLO_DTYPE_F64, KOLO_SUM);
 }

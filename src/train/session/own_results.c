@@ -8,22 +8,36 @@
 
 /* ---- evaluation ---- */
 
+/* A tensor output of the latest batch in f64; NULL where this rank has none. */
+static kolo_status copy_output(const kolo_session *s, const char *name, double **data,
+                               kolo_shape *shape) {
+    kolo_tensor tensor;
+    const void *output = kolo_session_output(s, name, &tensor);
+    *data = NULL;
+    if (!output) return KOLO_OK;
+    const int64_t n = kolo_shape_count(&tensor.shape);
+    *shape = tensor.shape;
+    *data = kolo_alloc((size_t)n * sizeof **data);
+    if (!*data) return KOLO_NOMEM((size_t)n * sizeof **data);
+    for (int64_t k = 0; k < n; k++) {
+        (*data)[k] = tensor.dtype == KOLO_DTYPE_F64 ? ((const double *)output)[k]
+                                                    : (double)((const float *)output)[k];
+    }
+    return KOLO_OK;
+}
+
 /* The metrics of tensors, from those that the batch has left. */
 static kolo_status reduce_tensors(const kolo_session *s, kolo_metrics *metrics) {
     const kolo_metric *m = kolo_metric_table();
     for (int i = 0; m[i].name; i++) {
-        kolo_tensor tensor;
-        const void *output = m[i].reduce ? kolo_session_output(s, m[i].output, &tensor) : NULL;
-        if (!output) continue;
-        const int64_t n = kolo_shape_count(&tensor.shape);
-        double *sum = kolo_alloc((size_t)n * sizeof *sum);
-        if (!sum) return KOLO_NOMEM((size_t)n * sizeof *sum);
-        for (int64_t k = 0; k < n; k++) {
-            sum[k] = tensor.dtype == KOLO_DTYPE_F64 ? ((const double *)output)[k]
-                                                    : (double)((const float *)output)[k];
-        }
-        metrics->value[i] = m[i].reduce(sum, &tensor.shape);
+        double *sum = NULL;
+        kolo_shape shape = {0};
+        if (!m[i].reduce) continue;
+        KOLO_TRY(copy_output(s, m[i].output, &sum, &shape));
+        const kolo_status status = kolo_session_share_tensor(s, &sum, &shape);
+        if (status == KOLO_OK && sum) metrics->value[i] = m[i].reduce(sum, &shape);
         kolo_free(sum);
+        KOLO_TRY(status);
     }
     return KOLO_OK;
 }

@@ -10,23 +10,6 @@
 #include <inttypes.h>
 #include <string.h>
 
-static bool is_tensor_metric(const char *output) {
-    const kolo_metric *m = kolo_metric_table();
-    for (int i = 0; m[i].name; i++) {
-        if (m[i].reduce && strcmp(m[i].output, output) == 0) return true;
-    }
-    return false;
-}
-
-/* Removes the outputs of metrics that tensors are summed for. */
-static void drop_tensors(kolo_graph *g) {
-    int32_t kept = 0;
-    for (int32_t i = 0; i < g->n_outputs; i++) {
-        if (!is_tensor_metric(g->outputs[i].name)) g->outputs[kept++] = g->outputs[i];
-    }
-    g->n_outputs = kept;
-}
-
 /* The graph that the builder or model of a session makes for `batch` samples. */
 static kolo_status run_builder(const kolo_session_config *opts, int64_t batch, kolo_graph **graph) {
     const kolo_model *model = NULL;
@@ -67,7 +50,6 @@ kolo_status kolo_session_build(const kolo_session_config *opts, int64_t batch, k
     KOLO_TRY(run_builder(opts, batch, &g));
     if (batch == 1) pair_single_sample(opts, g);
     kolo_status status = kolo_model_check(opts, batch, g);
-    if (opts->scalars_only) drop_tensors(g);
     if (status == KOLO_OK && opts->mixes) status = kolo_pass_mix_labels(g, KOLO_MIX_TARGET);
     if (status == KOLO_OK && opts->tables.names) status = kolo_pass_tables(g, opts->tables.names);
     if (status != KOLO_OK) {

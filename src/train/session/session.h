@@ -73,7 +73,6 @@ typedef struct kolo_session_config {
     bool two_versions;          /* also a single rank updates as one of several: not in place */
     bool f64;                   /* the graph is of f64 */
     bool mixes;                 /* batches of training have mixed samples (data/mix.h) */
-    bool scalars_only;          /* without the outputs of metrics that tensors are summed for */
     kolo_consistency consistency;
     bool served;             /* owners of the parameters update them; see kolo_session_connect */
     bool no_local_aggregate; /* with bsp; see kolo_train_opts */
@@ -338,3 +337,7 @@ kolo_status kolo_session_evaluate_batch(kolo_session *session, const kolo_batch 
  * no such output. Valid until the next call for the session. */
 const float *kolo_session_output(const kolo_session *session, const char *name,
                                  kolo_tensor *tensor);
+/* Gives all stages of a pipeline the sum of a tensor that one of them has, as kolo_sum_tensor does
+ * (agree.h). No effect without stages. Collective among the stages. */
+kolo_status kolo_session_share_tensor(const kolo_session *session, double **data,
+                                      kolo_shape *shape);

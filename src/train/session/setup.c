@@ -308,30 +308,6 @@ kolo_lr kolo_setup_learning_rate(const kolo_setup *s) {
     return kolo_lr_make(&s->opts, samples, s->epoch_steps, s->total_steps);
 }
 
-kolo_status kolo_setup_check_tensors(kolo_setup *s, const kolo_graph *graph) {
-    const kolo_metric *m = kolo_metric_table();
-    const char *best = s->opts.keep_best;
-    if (kolo_mesh_stages(&s->mesh) <= 1) return KOLO_OK;
-    for (int i = 0; m[i].name; i++) {
-        if (!m[i].reduce || !kolo_value_ok(kolo_graph_output(graph, m[i].output))) continue;
-        if (s->session.build) {
-            return KOLO_FAIL(KOLO_ERR_UNSUPPORTED,
-                             "the graph has the output %s, which stages of a pipeline do not sum: "
-                             "omit it, or give dp=%d",
-                             m[i].output, kolo_mesh_size(&s->mesh));
-        }
-        if (best && strcmp(best, m[i].name) == 0) {
-            return KOLO_FAIL(KOLO_ERR_UNSUPPORTED,
-                             "--keep-best %s: the stages of a pipeline do not compute this metric: "
-                             "give --keep-best loss, for example, or --mesh dp=%d",
-                             best, kolo_mesh_size(&s->mesh));
-        }
-        s->session.scalars_only = true;
-        s->without = m[i].name;
-    }
-    return KOLO_OK;
-}
-
 /* Detects samples that the model does not accept, on all ranks alike, before any collective. */
 static kolo_status try_model(kolo_setup *s) {
     kolo_graph *graph;
@@ -343,7 +319,6 @@ static kolo_status try_model(kolo_setup *s) {
     kolo_status status =
         kolo_model_check_fields(&s->session, graph, kolo_dataset_describe(s->train));
     if (status == KOLO_OK) status = check_metric(s, graph);
-    if (status == KOLO_OK) status = kolo_setup_check_tensors(s, graph);
     kolo_graph_destroy(graph);
     return status;
 }

@@ -25,7 +25,6 @@ typedef struct kolo_setup {
     bool measured;       /* they follow the measured speeds of the ranks */
     kolo_sums zero;      /* of the outputs that the model reports */
     bool normalizes;     /* the model has batch normalization */
-    const char *without; /* the metric that stages of a pipeline leave out; NULL: none */
     int64_t epoch_steps; /* in_memory: all steps form one epoch */
     int64_t total_steps;
 } kolo_setup;
@@ -34,9 +33,6 @@ typedef struct kolo_setup {
 kolo_status kolo_setup_open(const kolo_train_opts *opts, int workers, kolo_setup *setup);
 /* The part of it that needs neither a model nor data: options, sizes, mesh, shards, plans. */
 kolo_status kolo_setup_open_steps(const kolo_train_opts *opts, int workers, kolo_setup *setup);
-/* Metrics of tensors are those of a whole model: the stages of a pipeline go without. UNSUPPORTED:
- * the graph of a program has one, or `keep_best` is one. */
-kolo_status kolo_setup_check_tensors(kolo_setup *setup, const kolo_graph *graph);
 /* The schedule of a run. A step has no more samples than the training data, which scale_lr counts.
  */
 kolo_lr kolo_setup_learning_rate(const kolo_setup *setup);

@@ -1,5 +1,6 @@
 /* The stages of a pipeline: this rank's, the program of all, and metrics, which one stage has. */
 #include "plan/program/program.h"
+#include "train/session/agree.h"
 #include "train/session/internal.h"
 
 #include <math.h>
@@ -52,4 +53,11 @@ kolo_status kolo_session_share_sums(const kolo_session *s, kolo_sums *sums) {
         sums->metric[i] = all[1][i] > 0 ? all[0][i] : NAN;
     }
     return KOLO_OK;
+}
+
+kolo_status kolo_session_share_tensor(const kolo_session *s, double **data, kolo_shape *shape) {
+    kolo_comm *stages;
+    if (kolo_session_stages(s) == 1) return KOLO_OK;
+    KOLO_TRY(kolo_mesh_comms_get(s->groups, stage_axis(s), &stages));
+    return kolo_sum_tensor(stages, data, shape);
 }

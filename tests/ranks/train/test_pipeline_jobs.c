@@ -188,8 +188,8 @@ static void jobs_train_and_evaluate(void **state) {
     }
 }
 
-/* Stages train dlrm without the area under the ROC curve, unless the run depends on it. */
-static void metrics_of_tensors_are_left_out(void **state) {
+/* The area under the ROC curve is of counts that the last stage has. */
+static void metrics_of_tensors_are_those_of_one_rank(void **state) {
     kolo_train_opts opts = {
         .model = "dlrm",
         .model_options = "tables=5,rows=8,dim=4,dense=3,bottom1=6,bottom2=0,bottom3=0,top1=7",
@@ -198,19 +198,17 @@ static void metrics_of_tensors_are_left_out(void **state) {
         .accumulate = 2,
         .lr = 0.1,
         .steps = 4};
+    const int auc = kolo_metric_row("auc");
     const kolo_train_result alone = train_well(1, &opts);
-    assert_false(isnan(alone.test.value[kolo_metric_row("auc")]));
-    opts.mesh = "pp=2";
-    opts.notice = train_note;
-    train_notices[0] = 0;
-    const kolo_train_result staged = train_well(2, &opts);
-    assert_non_null(strstr(train_notices, "evaluations have no auc: the stages of a pipeline"));
-    assert_true(isnan(staged.test.value[kolo_metric_row("auc")]));
-    assert_near_run(opts.mesh, &alone, &staged);
-    opts.out_dir = "run";
+    assert_false(isnan(alone.test.value[auc]));
+    opts.mesh = "dp=2,pp=2";
+    opts.out_dir = "scored";
     opts.eval_every = 1;
     opts.keep_best = "auc";
-    assert_job_refused(2, &opts, "--keep-best auc: the stages of a pipeline do not compute this");
+    const kolo_train_result staged = train_well(4, &opts);
+    assert_near_run(opts.mesh, &alone, &staged);
+    assert_near("auc", alone.test.value[auc], staged.test.value[auc], 1e-5);
+    assert_string_equal(staged.best_metric, "auc");
 }
 
 /* A benchmark repeats its first steps from the same parameters. */
@@ -435,7 +433,7 @@ TEST_MAIN(test_pipeline_jobs) {
     (void)small_resnet();
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(jobs_train_and_evaluate),
-        cmocka_unit_test(metrics_of_tensors_are_left_out),
+        cmocka_unit_test(metrics_of_tensors_are_those_of_one_rank),
         cmocka_unit_test(parameters_start_anew),
         cmocka_unit_test(checkpoints_are_those_of_one_rank),
         cmocka_unit_test(divided_state_is_whole_in_files),

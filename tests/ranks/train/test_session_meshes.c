@@ -2,6 +2,7 @@
  * one rank; data sets, loaders and runs, which resume on another mesh. */
 #include "base/compiler.h"
 #include "base/status.h"
+#include "graph/graph.h"
 #include "kolo/checkpoint.h"
 #include "support/folder.h"
 #include "support/own_net.h"
@@ -292,6 +293,53 @@ static void files_of_a_mesh_load_on_another(void **state) {
     }
 }
 
+/* ---- metrics of tensors ---- */
+
+static kolo_status build_with_counts(kolo_graph *g, int64_t n, void *arg) {
+    KOLO_TRY(own_net_build(g, n, arg));
+    const kolo_value logits = kolo_graph_output(g, "logits");
+    kolo_output(
+        g, "confusion",
+        kolo_confusion(g, logits,
+                       kolo_reshape(g, kolo_graph_find(g, "next"), kolo_shape_1(n * OWN_TOKENS))));
+    return KOLO_OK;
+}
+
+static kolo_status count(kolo_comm *comm, const void *arg, void *result) {
+    const kolo_session_opts opts = {
+        .mesh = arg, .global_batch = OWN_SAMPLES, .accumulate = 2, .seed = 5, .f64 = true};
+    own_net_samples own;
+    kolo_batch batch;
+    kolo_metrics metrics;
+    kolo_session *s;
+    KOLO_TRY(kolo_session_create(comm, &opts, build_with_counts, NULL, &s));
+    kolo_status status = own_net_batch(s, 1, &own, &batch);
+    if (status == KOLO_OK) status = kolo_session_evaluate(s, &batch, &metrics);
+    if (status == KOLO_OK) *(double *)result = kolo_metrics_get(&metrics, "mean_iou");
+    kolo_session_destroy(s);
+    return status;
+}
+
+/* One stage has the counts, all report what they give. */
+static void stages_share_the_counts(void **state) {
+    static const char *const meshes[] = {"dp=1", "pp=2", "pp=2,sp=2"};
+    double iou[3][4];
+    for (int i = 0; i < 3; i++) {
+        rank_job job = {.n = i == 2 ? 4 : i + 1,
+                        .transport = RANKS_THREAD,
+                        .body = count,
+                        .arg = meshes[i],
+                        .arg_bytes = strlen(meshes[i]) + 1,
+                        .results = iou[i],
+                        .result_bytes = sizeof iou[i][0]};
+        ASSERT_OK(run_rank_job(&job));
+        for (int r = 0; r < job.n; r++) {
+            assert_near("mean IoU", meshes[i], iou[i][r], iou[0][0], 1e-12);
+        }
+    }
+    assert_true(iou[0][0] > 0);
+}
+
 /* ---- data sets and runs ---- */
 
 enum { TRAINED = 29, TESTED = 9 };
@@ -486,6 +534,8 @@ static void sessions_that_evaluate_only_have_meshes(void **state) {
 TEST_MAIN(test_session_meshes) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(meshes_compute_what_one_rank_does),
+        cmocka_unit_test(blocks_keep_the_bits),
+        cmocka_unit_test(stages_share_the_counts),
         cmocka_unit_test(files_of_a_mesh_load_on_another),
         cmocka_unit_test(runs_resume_on_another_mesh),
         cmocka_unit_test(sessions_that_evaluate_only_have_meshes),
