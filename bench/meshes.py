@@ -5,7 +5,7 @@ rank, relative to them. Fails if one is above 1e-12 (first) or 1e-10 (last); wit
 1e-5 or 1e-3.
 
     bench/meshes.py [--build build/release] [--models gpt2,bert] [--meshes "dp=2,pp=1,tp=2 dp=2,pp=2,tp=1"] [--steps 50] [--all]
-        [--schedules 1f1b,interleaved:2,zbv] [--f32] [--resume] [--reproducible 8]
+        [--axes dp,pp,tp] [--schedules 1f1b,interleaved:2,zbv] [--f32] [--resume] [--reproducible 8 [--tp-blocks 4]]
 
 Without --all one line for each model: how many meshes agree, the largest differences, and the meshes that are refused,
 with the reasons. Networks of images (unet, deeplabv3, resnet20, vit) are for meshes with sp, which divides their rows, or positions.
@@ -17,7 +17,8 @@ trains half of the steps and saves a file, which the next mesh of the list loads
 
 With --reproducible L the command `kolo train --reproducible L` trains on each mesh instead, in f32 with the fast kernels,
 and the SHA-256 of the tensors of its checkpoint, parameters and optimizer state, is compared with that of one worker: a
-line for each model with the number of meshes that have it. The nets of programs are left out.
+line for each model with the number of meshes that have it. The nets of programs are left out. With --tp-blocks T all
+runs have that option, and vocabularies of 24 words; of the LSTM the tables are divided.
 docs/parallelism.md has the tables.
 """
 import argparse
@@ -51,13 +52,22 @@ ROWS = {"unet", "deeplabv3", "resnet20", "vit"}  # of images, divided by sp: run
 BOUNDS = {"f64": (1e-12, 1e-10), "f32": (1e-5, 1e-3)}  # of the first and of the last loss
 # What a mesh may be refused for; other errors count as wrong.
 REFUSALS = ["cannot be divided", "too few layers", "--reproducible cannot be combined", "--reproducible was given",
-            "logical shards"]
+            "logical shards", "is not a multiple of", "no rule of tensor parallelism"]
+# Rules with which layers divide into blocks, where the built-in ones do not.
+BLOCK_RULES = {"lstm_lm": "encoder.weight 0\ndecoder.weight 0\n"}
 
 
-def meshes():
-    """Every product of dp, pp and tp of 2 to 8 ranks; as many of each size."""
-    return [f"dp={dp},pp={pp},tp={tp}" for n in range(2, 9) for dp in range(n, 0, -1) if n % dp == 0
-            for pp in range(1, n // dp + 1) if n // dp % pp == 0 for tp in [n // dp // pp]]
+def products(axes, ranks, sizes):
+    """Every mesh of so many ranks on these axes; sizes of the first one in this order."""
+    if len(axes) == 1:
+        return [f"{axes[0]}={ranks}"]
+    return [f"{axes[0]}={n},{rest}" for n in sizes if ranks % n == 0
+            for rest in products(axes[1:], ranks // n, range(1, ranks // n + 1))]
+
+
+def meshes(axes):
+    """Every product of the axes of 2 to 8 ranks, those with the most on the first axis first."""
+    return [mesh for ranks in range(2, 9) for mesh in products(axes, ranks, range(ranks, 0, -1))]
 
 
 def size(mesh, axis):
@@ -179,9 +189,19 @@ def data_of(row):
     return f"synthetic:N=128,test=8,shape={sample if sample != '-' else '3x16x16'}"
 
 
-def train(build, row, mesh, zero, schedule, shards, steps):
+def block_options(row, blocks, folder):
+    if not blocks:
+        return []
+    rules = pathlib.Path(folder) / "rules"
+    rules.write_text(BLOCK_RULES.get(row[0], ""), encoding="utf-8")
+    return ["--tp-blocks", str(blocks)] + (["--placement", str(rules)] if row[0] in BLOCK_RULES else [])
+
+
+def train(build, row, mesh, zero, schedule, shards, blocks, steps):
     """The SHA-256 of what a run of `kolo train` ends with, or the text of the error."""
     _, model, optimizer, rate, _, _ = row
+    if blocks:
+        model = model.replace("vocab=19", "vocab=24")
     workers = 1
     for part in mesh.split(","):
         workers *= int(part.split("=")[1])
@@ -196,6 +216,7 @@ def train(build, row, mesh, zero, schedule, shards, steps):
     if size(mesh, "pp") != "1":
         command += ["--pipeline", schedule]
     with tempfile.TemporaryDirectory() as folder:
+        command += block_options(row, blocks, folder)
         result = subprocess.run([*command, "--out", f"{folder}/run"], capture_output=True, text=True, check=False)
         if result.returncode != 0:
             lines = [line for line in result.stderr.splitlines() if "warning: " not in line]
@@ -203,16 +224,19 @@ def train(build, row, mesh, zero, schedule, shards, steps):
         return "sha256 " + hash_tensors(pathlib.Path(folder) / "run" / "checkpoint-final.safetensors")
 
 
-def check_bits(build, row, chosen, steps, everything, schedules, shards):
+def check_bits(build, row, chosen, steps, everything, schedules, shards, blocks):
     """Prints the line of a model; the number of meshes whose bits are wrong."""
-    alone = train(build, row, "dp=1", 0, "1f1b", shards, steps)
+    alone = train(build, row, "dp=1", 0, "1f1b", shards, blocks, steps)
+    if any(phrase in alone for phrase in REFUSALS):
+        print(f"| {row[0]} | refused: {alone} | |", flush=True)
+        return 0
     if not alone.startswith("sha256 "):
         sys.exit(f"{row[0]}: {alone}")
     agree, wrong, refused = 0, 0, {}
     for mesh, zero, schedule in [(mesh, zero, schedule) for mesh in chosen for zero in levels((mesh,))
                                  for schedule in (schedules if has((mesh,), "pp") else schedules[:1])]:
         text = mesh + (f" zero {zero}" if zero else "") + (f" {schedule}" if schedule != "1f1b" else "")
-        got = train(build, row, mesh, zero, schedule, shards, steps)
+        got = train(build, row, mesh, zero, schedule, shards, blocks, steps)
         if any(phrase in got for phrase in REFUSALS):
             refused.setdefault(re.sub(r"\d+", "N", got), []).append(text)
             continue
@@ -232,20 +256,22 @@ def main():
     parser.add_argument("--build", default="build/release")
     parser.add_argument("--models")
     parser.add_argument("--meshes")
+    parser.add_argument("--axes", default="dp,pp,tp")
     parser.add_argument("--steps", type=int, default=50)
     parser.add_argument("--schedules", default="1f1b")
     parser.add_argument("--all", action="store_true")
     parser.add_argument("--f32", action="store_true")
     parser.add_argument("--resume", action="store_true")
     parser.add_argument("--reproducible", type=int, metavar="L")
+    parser.add_argument("--tp-blocks", type=int, default=0, metavar="T")
     args = parser.parse_args()
     names = args.models.split(",") if args.models else [row[0] for row in MODELS if row[0] not in ROWS]
     rows = [row for row in MODELS if row[0] in names or row[0].split()[-1] in names]
-    chosen = args.meshes.split() if args.meshes else meshes()
+    chosen = args.meshes.split() if args.meshes else meshes(args.axes.split(","))
     if args.reproducible:
         print("| model | meshes with these bits | SHA-256, first digits |\n| --- | --- | --- |", flush=True)
-        wrong = sum(check_bits(args.build, row, chosen, args.steps, args.all, args.schedules.split(","), args.reproducible)
-                    for row in rows if not row[0].startswith("own"))
+        wrong = sum(check_bits(args.build, row, chosen, args.steps, args.all, args.schedules.split(","),
+                               args.reproducible, args.tp_blocks) for row in rows if not row[0].startswith("own"))
         sys.exit(1 if wrong else 0)
     runs = runs_of(chosen, args.resume)
     print("| model | meshes | first loss | last loss |\n| --- | --- | --- | --- |", flush=True)
