@@ -261,8 +261,8 @@ static kolo_status check(const kolo_dataset *d) {
     const kolo_dtype x = d->info.fields[KOLO_FIELD_X].dtype;
     if (d->info.n_fields == 2 && (x == KOLO_DTYPE_U8 || x == KOLO_DTYPE_F32)) return KOLO_OK;
     return KOLO_FAIL(KOLO_ERR_ARG,
-                     "%s cannot be packed: images and tables can, tokens and click logs are read "
-                     "from their own files",
+                     "%s cannot be packed: images and tables can; tokens, click logs and labelled "
+                     "texts are read from their own files",
                      d->info.name);
 }
 
@@ -339,13 +339,20 @@ static kolo_status write_pack(const kolo_dataset *const *sets, const kolo_pack_o
     return status;
 }
 
-/* The splits of a data set by name. */
+/* The splits of a data set by name. What a model would choose is only there to name data that are
+ * not packed. */
 static kolo_status pack_splits(const char *spec, const kolo_pack_opts *o, const char *path) {
+    static const kolo_dataset_opts any = {.context = 1,
+                                          .vocabulary = INT32_MAX,
+                                          .numbers = 13,
+                                          .categories = 26,
+                                          .rows = 10000,
+                                          .features = 1};
     kolo_dataset *sets[2] = {NULL};
     kolo_status status = KOLO_OK;
     for (int s = 0; s < 2 && status == KOLO_OK; s++) {
         if (s == 0 ? !o->no_train : !o->no_test) {
-            status = kolo_dataset_open(spec, (kolo_split)s, &sets[s]);
+            status = kolo_dataset_open_for(spec, (kolo_split)s, &any, &sets[s]);
             if (status == KOLO_OK) status = kolo_dataset_refuse_stream(sets[s], "packing");
         }
     }

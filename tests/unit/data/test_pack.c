@@ -267,6 +267,18 @@ static void the_source_is_not_replaced(void **state) {
     }
 }
 
+static void other_data_are_named(void **state) {
+    static const char lines[] = "__label__a one two\n__label__b three\n";
+    ASSERT_OK(kolo_file_write("lines.txt", lines, sizeof lines - 1));
+    static const char *const sets[] = {"text:lines.txt", "tokens:lines.txt", "synthetic-tokens",
+                                       "synthetic-clicks:N=64,test=8",
+                                       "fasttext:lines.txt,split=0.5"};
+    for (size_t i = 0; i < KOLO_COUNT(sets); i++) {
+        refuses(sets[i], NULL, "q", KOLO_ERR_ARG, " cannot be packed: images and tables can");
+    }
+    assert_false(kolo_file_exists("q"));
+}
+
 static void splits_match(void **state) {
     static const kolo_pack_opts replace = {.replace = true};
     assert_int_equal(system("mkdir -p wide many && printf '1,0\n2,1\n' >wide/train.csv && "
@@ -343,6 +355,7 @@ TEST_MAIN(test_pack) {
         cmocka_unit_test(damage_is_named),
         cmocka_unit_test(a_damaged_block_ends_a_loader),
         cmocka_unit_test(the_source_is_not_replaced),
+        cmocka_unit_test(other_data_are_named),
         cmocka_unit_test(splits_match),
         cmocka_unit_test(files_are_replaced_on_request_only),
         cmocka_unit_test(failing_memory_is_reported),
