@@ -1,17 +1,18 @@
 #!/usr/bin/env python3
 """What feeds a fast network: the samples per second that a loader of one thread gives, those that lenet takes, and the
-part of a step that waits for them.
+part of a step that waits for them. Of tokens a sample is a window of 256.
 
     tools/make_jpegs.py /tmp/j28 --size 28x28 --images 2048 --only plain
     tools/make_jpegs.py /tmp/j256 --size 256x256 --images 512 --only plain
     bench/feeds.py fashion-mnist folder:/tmp/j28,size=28 folder:/tmp/j256,size=28 [--build build/release] [--rounds 3]
-                   [--cifar] [--slowed MS]
+                   [--cifar] [--tokens] [--slowed MS]
 
 For each data set: fed, by one core (`kolo bench loader`); needed, by lenet of one thread on samples of the same shape in
 memory (`kolo bench train`); the input part of a step in training (`kolo train`), where another core reads ahead; and how
 near the statement of `kolo bench loader --rate` comes: its cores, and those that training used more than on samples in
-memory, by processor time. --cifar adds a data set in the format of CIFAR-10. Medians of the rounds,
-which take all in turns. The waits need an idle machine with a core more than the training.
+memory, by processor time. --cifar adds a data set in the format of CIFAR-10, and --tokens one of tokens in two bytes,
+whose network is gpt2_tiny. Medians of the rounds, which take all in turns. The waits need an idle machine with a core more
+than the training.
 
 --slowed MS compares that statement where it can be tried exactly: steps that sleep MS (bench/slow_model.c) take hardly
 any processor time of their own, and the loader feeds them at the rate that they have.
@@ -28,6 +29,7 @@ import subprocess
 import tempfile
 
 BATCH, STEPS = 64, 600
+TOKENS = "tokens:"
 
 
 def run(command, env=None):
@@ -41,8 +43,21 @@ def run(command, env=None):
     return json.loads(done.stdout), after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
 
+def network(data):
+    """The options of the network that is fed, with its batch."""
+    return ["--model", "gpt2_tiny:context=256" if "tokens" in data else "lenet", "--batch", str(batch_of(data))]
+
+
+def batch_of(data):
+    return 4 if "tokens" in data else BATCH
+
+
+def steps_of(data):
+    return STEPS // 10 if "tokens" in data else STEPS
+
+
 def train(opts, data, augment, steps):
-    return run([f"{opts.build}/kolo", "train", "--model", "lenet", "--data", data, "--batch", str(BATCH), "--steps",
+    return run([f"{opts.build}/kolo", "train", *network(data), "--data", data, "--steps",
                 str(steps), "--threads", "1", "--no-eval", "--no-recipe", "--lr", "0.001", "--autotune", "off",
                 "--quiet", "--json", "-", *augment])
 
@@ -54,6 +69,8 @@ def state(opts, data, augment, rate):
 
 def kinds(data):
     """The augmentation of a data set, and one in memory of the same shape."""
+    if data.startswith(TOKENS):
+        return [], "synthetic-tokens:N=4096,test=1"
     shape = "1x28x28" if "mnist" in data else "3x32x32" if "cifar" in data else "3x28x28"
     augment = ["--augment", "resized-crop,flip"] if data.startswith("folder") else []
     return augment, f"synthetic:N=4096,test=1,shape={shape}"
@@ -90,15 +107,16 @@ def compare(opts, data):
 def measure(opts, data):
     augment, memory = kinds(data)
     loader = state(opts, data, augment, 1000)
-    needed, _ = run([f"{opts.build}/kolo", "bench", "train", "--model", "lenet", "--data", memory, "--batch", str(BATCH),
-                     "--steps", "400", "--threads", "1", "--autotune", "off", "--json", "-"])
-    long, processor = train(opts, data, augment, 2 * STEPS)
-    _, start = train(opts, data, augment, STEPS)
-    _, other = train(opts, memory, [], 2 * STEPS)
-    _, start_other = train(opts, memory, [], STEPS)
-    used = (processor - start - other + start_other) * 1000 / (STEPS * BATCH)
+    batch, steps = batch_of(data), steps_of(data)
+    needed, _ = run([f"{opts.build}/kolo", "bench", "train", *network(data), "--data", memory, "--steps",
+                     str(steps * 2 // 3), "--threads", "1", "--autotune", "off", "--json", "-"])
+    long, processor = train(opts, data, augment, 2 * steps)
+    _, start = train(opts, data, augment, steps)
+    _, other = train(opts, memory, [], 2 * steps)
+    _, start_other = train(opts, memory, [], steps)
+    used = (processor - start - other + start_other) * 1000 / (steps * batch)
     step = long["ms_per_step"]
-    return {"fed": 1000 / loader["cores"], "needed": BATCH * 1000 / needed["step_ms_median"],
+    return {"fed": 1000 / loader["cores"], "needed": batch * 1000 / needed["step_ms_median"],
             "wait": step["input"] / step["step"], "cores": loader["cores"] / used if used > 0 else float("nan")}
 
 
@@ -110,12 +128,20 @@ def make_cifar(folder):
     return f"cifar10:{folder}"
 
 
+def make_tokens(folder):
+    rng = random.Random(0)
+    path = folder / "random.u16"
+    path.write_bytes(b"".join(rng.randrange(256).to_bytes(2, "little") for _ in range(1 << 20)))
+    return f"{TOKENS}{path}"
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n", 1)[0])
     parser.add_argument("data", nargs="*")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--build", default="build/release")
     parser.add_argument("--cifar", action="store_true")
+    parser.add_argument("--tokens", action="store_true")
     parser.add_argument("--slowed", type=float, metavar="MS")
     parser.add_argument("--slowed-steps", type=int, default=60)
     opts = parser.parse_args()
@@ -123,6 +149,8 @@ def main():
         if opts.cifar:
             os.mkdir(f"{folder}/cifar")
             opts.data.append(make_cifar(pathlib.Path(folder) / "cifar"))
+        if opts.tokens:
+            opts.data.append(make_tokens(pathlib.Path(folder)))
         one = compare if opts.slowed else measure
         rounds = [{data: one(opts, data) for data in opts.data} for _ in range(opts.rounds)]
     if opts.slowed:
@@ -133,7 +161,7 @@ def main():
             ratio = f"{stated / used:.2f}" if used > 0.01 else "too little: let steps sleep less"
             print(f"| {data} | {rate:.0f} | {stated:.3f} | {used:.3f} | {ratio} |")
         return
-    print("| data | fed by a core | needed by lenet | input, of a step | stated / used cores |")
+    print("| data | fed by a core | needed by the network | input, of a step | stated / used cores |")
     print("| --- | --- | --- | --- | --- |")
     for data in opts.data:
         fed, needed, wait, cores = (statistics.median(r[data][key] for r in rounds)
