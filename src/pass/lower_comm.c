@@ -87,7 +87,7 @@ static bool starts(const lower_member *m, const lower_member *first, const lower
     int32_t read = INT32_MAX; /* of any in the bucket */
     for (const lower_member *i = first; i <= previous; i++) read = i->read < read ? i->read : read;
     return previous->class != INSIDE || m->made > read || m->dtype != previous->dtype ||
-           m->chunks != previous->chunks;
+           m->chunks != previous->chunks || m->stage != previous->stage;
 }
 
 static int64_t bytes_of_sums(const lowerer *b) {

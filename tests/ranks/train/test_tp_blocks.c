@@ -161,6 +161,25 @@ static void convolutions_have_the_bits_of_one_worker(void **state) {
     assert_same_run("alexnet", &alone, &several);
 }
 
+/* A stage sends the sum of the blocks of its first layer, and norms of blocks are summed too. */
+static void a_stage_sends_the_sum_of_blocks(void **state) {
+    kolo_train_opts opts = {.model = "lstm_lm",
+                            .data = tokens,
+                            .model_options = "hidden=8,layers=1,context=8,vocab=48",
+                            .placement = "encoder.weight 0\ndecoder.weight 0\n",
+                            .lr = 0.02,
+                            .optimizer.clip = 1,
+                            .steps = 1,
+                            .no_eval = true,
+                            .global_batch = 2,
+                            .reproducible = 1,
+                            .tp_blocks = 4};
+    const kolo_train_result alone = train_well(1, &opts);
+    opts.mesh = "pp=2,tp=2";
+    const kolo_train_result several = train_well(4, &opts);
+    assert_same_run("lstm_lm", &alone, &several);
+}
+
 /* ZeRO on several workers, each with all blocks: LAMB and clipping have norms of whole tensors. */
 static void divided_state_keeps_the_bits(void **state) {
     kolo_train_opts opts = options(1);
@@ -284,6 +303,7 @@ TEST_MAIN(test_tp_blocks) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(any_mesh_gives_the_bits_of_one_worker),
         cmocka_unit_test(convolutions_have_the_bits_of_one_worker),
+        cmocka_unit_test(a_stage_sends_the_sum_of_blocks),
         cmocka_unit_test(divided_state_keeps_the_bits),
         cmocka_unit_test(a_run_resumes_by_its_rules),
         cmocka_unit_test(blocks_compute_what_layers_do),
