@@ -6,8 +6,8 @@
 A model is NAME:BATCH:STEPS; the batch is that of each worker and job. Both runs of a pair follow each other, and every
 second pair begins with the other one. Each job, and each worker, has a processor of its own. Printed are the medians,
 over the pairs, of the samples per second, at the median step, of both jobs together and of the workers; the median of
-their ratio with its quartiles; and the same ratio of each pair's jobs to those of the pair before, which shows what the
-machine alone does.
+their ratio with its quartiles and range; and the same ratio of each pair's jobs to those of the pair before, which shows
+what the machine alone does.
 A synchronous step ends when its slower worker has ended it. If the steps of both took independent times, each
 distributed as those of a job of its own, half of the steps would end by the quantile at 70.7 % (the square root of 1/2)
 of a job's steps: the column "limit" is the median of that job's samples per second at this quantile over that at its
@@ -69,11 +69,11 @@ def workers(opts, run, processors):
 
 
 def spread(ratios):
-    """"median (first quartile to third)"."""
+    """"median (first quartile to third; least to greatest)"."""
     if len(ratios) < 2:
         return f"{ratios[0]:.3f}" if ratios else "-"
     low, middle, high = statistics.quantiles(ratios, n=4, method="inclusive")
-    return f"{middle:.3f} ({low:.3f} to {high:.3f})"
+    return f"{middle:.3f} ({low:.3f} to {high:.3f}; {min(ratios):.3f} to {max(ratios):.3f})"
 
 
 def main():
