@@ -70,9 +70,9 @@ INLINE vf sine(vf x, int quarter) {
     c = mul_add(square * square, c, mul_add(square, splat(-0.5f), splat(1)));
     vf y = select((vi)(turn & 1) == 1, c, s);
     y = select((vi)(turn & 2) == 2, -y, y);
-    const vf size = magnitude(x);
-    for (int i = 0; largest_lane(size) > most && i < VL; i++) {
-        if (size[i] > most) y[i] = quarter ? __builtin_cosf(x[i]) : __builtin_sinf(x[i]);
+    const vf size = magnitude(x), far = select(size > splat(most), size, splat(0)); /* no NaN */
+    for (int i = 0; largest_lane(far) > 0 && i < VL; i++) {
+        if (far[i] > 0) y[i] = quarter ? __builtin_cosf(x[i]) : __builtin_sinf(x[i]);
     }
     return y;
 }
