@@ -170,9 +170,9 @@ static void a_run_resumes_on_another_layout(void **state) {
     json_t *result = test_json("zero.json");
     assert_int_equal(test_json_int(result, "workers"), 2);
     json_decref(result);
-    test_run_fails("train --resume two --zero 1 --mesh tp=2 --workers 2", 2,
-                   "kolo: --zero divides the optimizer state over the axis dp, and the mesh is "
-                   "dp=1,tp=2: give it a dp above 1, or omit --zero\n");
+    test_run_fails("train --resume two --zero 2 --mesh tp=2 --workers 2", 2,
+                   "kolo: --zero above 1 cannot be combined with the mesh dp=1,tp=2: omit one of "
+                   "the two\n");
 }
 
 /* Relative paths refer to the folder of the file: the config of a run repeats it from any working
