@@ -52,7 +52,7 @@ static bool is_index(const kolo_index_term *term, int d) {
            !term->listed[d] && term->inner[d] == 0;
 }
 
-/* Attributes of a node may be of a whole dimension, or say where it begins. */
+/* Attributes of a node may be of a whole dimension, or state where it begins. */
 static bool has_parts(const kolo_op *op) {
     return op->part.index || op->part.dims || op->part.sample || op->part.position ||
            op->part.lengths;

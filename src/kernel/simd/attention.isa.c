@@ -333,7 +333,7 @@ static void finish(const head *a, int64_t first, int64_t n, const workspace *w, 
                    float *o, int64_t pitch, float *lse) {
     const vf sum = load(s->sum + first), largest = load(s->largest + first);
     float by[VL], logs[VL];
-    store(by, select((sum > splat(0)) | (sum != sum), 1.0f / sum, splat(0)));
+    store(by, select(sum <= splat(0), splat(0), 1.0f / sum)); /* NaN stays */
     store(logs, select(largest == splat(-INFINITY), splat(INFINITY), largest + logarithm(sum)));
     memcpy(lse + first, logs, sizeof(float) * (size_t)n);
     for (int64_t k = 0; k < n; k++) {
