@@ -317,12 +317,15 @@ static kolo_status make_part(const partitioner *p, const cut_node *c) {
                              n->op->name, *count, n->op->attrs[n->op->part.size - 1],
                              mesh->axes[c->axis].name, size, *count, mesh->axes[c->axis].name);
         }
+        const kolo_value_info *origin = &p->g->values[p->origin[n->in[c->lead].id]];
+        const bool by_rule = origin->kind == KOLO_VALUE_PARAM;
         return KOLO_FAIL(KOLO_ERR_ARG,
                          "%s: %" PRId64 " %s cannot be divided over %s=%d: choose a divisor of "
-                         "%" PRId64 " for %s, or leave %s whole (--placement)",
+                         "%" PRId64 " for %s%s%s%s",
                          n->op->name, *count, n->op->attrs[n->op->part.size - 1],
                          mesh->axes[c->axis].name, size, *count, mesh->axes[c->axis].name,
-                         p->g->values[p->origin[n->in[c->lead].id]].name);
+                         by_rule ? ", or leave " : "", by_rule ? origin->name : "",
+                         by_rule ? " whole (--placement)" : "");
     }
     const int64_t all = *count;
     *count /= size;

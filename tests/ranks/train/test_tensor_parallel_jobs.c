@@ -281,7 +281,10 @@ static void what_cannot_be_divided_is_named(void **state) {
         int ranks;
         int zero;
     } bad[] = {
-        {"layers=1,width=30,heads=3,context=8,vocab=50", "tp=2", "cannot be divided", 2, 0},
+        {"layers=1,width=30,heads=3,context=8,vocab=50", "tp=2",
+         "choose a divisor of 3 for tp, or leave h.0.attn.c_attn.weight whole (--placement)", 2, 0},
+        {"layers=1,width=30,heads=3,context=8,vocab=50", "tp=2,sp=2", "choose a divisor of 3 for ",
+         4, 0},
         {"layers=1,width=32,heads=4,context=8,vocab=50", "xp=2", "tensor parallelism", 2, 0},
         {"layers=1,width=32,heads=4,context=8,vocab=50", "tp=2", "--zero above 1", 2, 2},
         {"layers=1,width=30,heads=3,context=8,vocab=50", "sp=2", "3 heads cannot be divided", 2, 0},
