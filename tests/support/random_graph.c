@@ -146,7 +146,7 @@ static kolo_value some_function(random_graph *m, kolo_value x) {
     case 22:
         return kolo_sub(g, x, kolo_round(g, x));
     case 23:
-        return kolo_sub(g, below(m, 2) ? kolo_floor(g, x) : kolo_ceil(g, x), x);
+        return kolo_sub(g, kolo_add(g, kolo_floor(g, x), kolo_ceil(g, x)), x);
     default:
         return kolo_square(g, kolo_sigmoid(g, x));
     }
