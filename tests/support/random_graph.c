@@ -286,13 +286,13 @@ static kolo_value some_image_layer(random_graph *m, kolo_value x) {
         return kolo_reshape(m->g, y,
                             kolo_shape_4(n, shape_of(m, y)->dim[2] * 2, shape_of(m, y)->dim[3], w));
     case 3:
-        if (below(m, 3) == 0) return some_sample(m, x);
         if (below(m, 3) == 0) return kolo_resize_nearest(m->g, x, 1 + below(m, 6), 1 + below(m, 6));
         return kolo_resize(m->g, x, 1 + below(m, 6), 1 + below(m, 6), below(m, 2));
     case 4:
     case 11:
-    case 12:
         return kolo_adaptive_avg_pool2d(m->g, x, 1 + below(m, 3), 1 + below(m, 3));
+    case 12:
+        return some_sample(m, x);
     case 5:
         return kolo_lrn(m->g, x, &lrn);
     case 6:
