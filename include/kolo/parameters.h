@@ -57,7 +57,8 @@ typedef struct kolo_parameters_update {
     int least;             /* with drop or a quorum: a mean is over at least this many gradients, as
                               many as a step of all workers waits for; otherwise 0 */
     int worker;            /* whose it is; bsp: -1 */
-    uint64_t clock;        /* at which it was computed, from 0; with drop the largest */
+    uint64_t clock;        /* at which it was computed, from 0; of a sum the largest, */
+    int latest;            /* which is that of this worker */
     uint64_t version;      /* updates of this range so far */
     int present;           /* workers that have neither finished nor been lost */
 } kolo_parameters_update;

@@ -51,6 +51,13 @@ static bool is_complete(owner *o) {
     return in >= (needed > 1 ? needed : 1);
 }
 
+/* The clock of a step is the largest of its gradients. */
+static void take_clock(owner *o, int w, uint64_t clock, uint64_t *largest) {
+    if (clock < *largest) return;
+    *largest = clock;
+    o->latest = w;
+}
+
 /* Lists the gradients that are in, each after the late ones of its worker, and the late ones of
  * workers that are not active; with a quorum all late ones. `*n`: how many gradients that is.
  * Returns how many are listed: the late ones of a worker are one sum. */
@@ -63,13 +70,13 @@ static int list_gradients(owner *o, int *n, uint64_t *clock) {
         if (x->n_late > 0 && (x->push || !kolo_owner_is_active(x) || o->opts->quorum > 0)) {
             o->summands[listed++] = x->late;
             *n += x->n_late;
-            if (x->late_clock > *clock) *clock = x->late_clock;
+            take_clock(o, w, x->late_clock, clock);
             x->n_late = 0;
         }
         if (!x->push) continue;
         o->summands[listed++] = x->gradient;
         *n += 1;
-        if (x->push->clock > *clock) *clock = x->push->clock;
+        take_clock(o, w, x->push->clock, clock);
     }
     return listed;
 }

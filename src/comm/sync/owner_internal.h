@@ -52,7 +52,8 @@ struct kolo_parameters_owner {
     bool placed;                   /* values are in memory of the caller */
     float *sum;                    /* of gradients; bsp only, */
     bool sum_shared;               /* in memory of the caller */
-    const void **summands;         /* [2 n_workers]: of a step, late ones included */
+    const void **summands;         /* [2 n_workers]: of a step, late ones included; */
+    int latest;                    /* the worker whose clock it has */
     kolo_owner_worker *workers;    /* [n_workers] */
     float *late;                   /* of all workers; only if late gradients are kept */
     uint64_t *pushes;              /* [n_workers]: taken, and skipped with leases: the clock */

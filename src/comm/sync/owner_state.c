@@ -53,6 +53,7 @@ kolo_parameters_update kolo_owner_describe(const owner *o, const float *gradient
                                     .least = least_of(o),
                                     .worker = w,
                                     .clock = clock,
+                                    .latest = w >= 0 ? w : o->latest,
                                     .version = o->version,
                                     .present = o->n_present};
 }

@@ -277,22 +277,10 @@ static void compensate(const kolo_owner *o, int worker) {
     }
 }
 
-/* The worker that an update has its clock of: in a sum one whose push is not counted yet, unless it
- * came late. */
-static int worker_of(const kolo_owner *o, const kolo_parameters_update *u) {
-    int late = 0;
-    if (u->worker >= 0) return u->worker;
-    for (int w = 0; w < readers_of(o); w++) {
-        if (o->readers[w].clock == u->clock) return w;
-        if (o->readers[w].clock == u->clock + 1) late = w;
-    }
-    return late;
-}
-
 /* The step that a push is of. */
 static int64_t step_of(const kolo_owner *o, const kolo_parameters_update *u, int64_t pushes) {
     if (o->opts.lease) return o->opts.steps + pushes / o->opts.workers;
-    return o->readers[worker_of(o, u)].first + (int64_t)u->clock;
+    return o->readers[u->latest].first + (int64_t)u->clock;
 }
 
 /* The learning rate of a push; `pushes`: before it. Zhang et al., "Staleness-aware async-SGD for

@@ -35,14 +35,6 @@ typedef struct message {
     float gradient[COUNT], values[COUNT];
 } message;
 
-static void update(void *arg, const kolo_parameters_update *u) {
-    (void)arg;
-    for (size_t i = 0; i < u->count; i++) {
-        const int by = u->workers > u->least ? u->workers : u->least;
-        u->values[i] -= (float)rate * u->gradient[i] / (float)by;
-    }
-}
-
 static void reply(kolo_service_call *call, kolo_status status, uint64_t clock, const void *data,
                   size_t bytes) {
     message *m = (message *)(void *)call; /* its first member */
@@ -117,11 +109,23 @@ typedef struct world {
     uint64_t clocks[WORKERS];
 } world;
 
+/* The clock is that of a push of `latest`: one in progress, the latest one, or one that came late
+ * and whose worker was lost in the step after it. */
+static void update(void *arg, const kolo_parameters_update *u) {
+    const world *x = arg;
+    const uint64_t clock = x->clocks[u->latest];
+    assert_in_range(u->clock + 2, clock, clock + 2);
+    for (size_t i = 0; i < u->count; i++) {
+        const int by = u->workers > u->least ? u->workers : u->least;
+        u->values[i] -= (float)rate * u->gradient[i] / (float)by;
+    }
+}
+
 static void init(world *x, int workers, int drop, bool discard) {
     const kolo_owned has = {.values = {0, COUNT}, .gradient = {0, COUNT}};
     const float initial[COUNT] = {1, 2, 3};
     *x = (world){.s = {.n = workers, .drop = drop, .discard = discard, .w = {1, 2, 3}}};
-    x->opts = (kolo_parameters_opts){.update = update, .drop = drop, .discard = discard};
+    x->opts = (kolo_parameters_opts){.update = update, .drop = drop, .discard = discard, .arg = x};
     for (int w = 0; w < workers; w++)
         x->push[w].answered = x->pull[w].answered = x->barrier[w].answered = true;
     ASSERT_OK(kolo_parameters_owner_create(&x->opts, &has, workers, reply, &x->owner));

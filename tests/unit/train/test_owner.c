@@ -148,6 +148,7 @@ static void run(const setting *c) {
                                           .worker = c->labels > 0 && !c->adapts ? -1 : worker,
                                           .present = WORKERS,
                                           .clock = clocks[worker]++,
+                                          .latest = worker,
                                           .version = (uint64_t)s.updates};
         calls.update(calls.arg, &u);
         simulate_push(&s, c, worker, g);
@@ -320,6 +321,7 @@ static void steps_are_set_at_different_clocks(void **state) {
         {1, -1, 0, -1, 0.5F},  {1, -1, 1, -1, 1},     {1, -1, 2, -1, 1.5F},
         {-1, 0, 3, 20, 4},     {0, 1, -1, -1, 10.5F}, {-1, 2, 4, 40, 21},
         {0, 3, -1, -1, 20.5F}, {1, -1, 5, -1, 20.5F}, {-1, 4, 6, -1, 42},
+        {0, 5, -1, -1, 21.5F}, {0, 6, -1, -1, 22},    {-1, -1, 7, -1, 43}, /* 0 is at 7, too */
     };
     float before = 0;
     for (size_t i = 0; i < KOLO_COUNT(pushes); i++) {
@@ -331,7 +333,8 @@ static void steps_are_set_at_different_clocks(void **state) {
             .workers = pushes[i].worker < 0 ? 2 : 1,
             .worker = pushes[i].worker,
             .present = 2,
-            .clock = (uint64_t)(clocks[0] > clocks[1] ? clocks[0] : clocks[1])};
+            .clock = (uint64_t)(clocks[0] > clocks[1] ? clocks[0] : clocks[1]),
+            .latest = clocks[0] > clocks[1] ? 0 : 1};
         calls.update(calls.arg, &u);
         for (int w = 0; w < 2; w++) {
             const kolo_parameters_event e = {.worker = w, .clock = (uint64_t)clocks[w]};
