@@ -242,8 +242,8 @@ typedef struct kolo_train_opts {
     kolo_optimizer_opts optimizer;
     bool sparse_embedding; /* row-sparse gradients of embedding tables: a step exchanges and updates
                               only the rows of its tokens. For SGD without momentum, and Adam as
-                              PyTorch's SparseAdam. ARG with weight decay, with accumulation, if
-                              another op reads the table, or without a table */
+                              PyTorch's SparseAdam. ARG with weight decay, if another op reads the
+                              table, or without a table */
     bool sync_bn; /* batch normalization by the samples of all workers in a micro-batch, as if one
                      worker had them; else by the worker's own. ARG for a model without; UNSUPPORTED
                      with `reproducible` */
