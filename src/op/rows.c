@@ -4,9 +4,9 @@
  * can touch.
  *
  * embedding_bwd_rows computes that of a batch, accumulate_rows adds those of micro-batches, and
- * merge_rows combines those of all ranks. Duplicate
- * rows are summed in the order of their positions, which makes the result bitwise reproducible. The
- * updates write only the rows in ids, so the next version may overwrite the old one. */
+ * merge_rows combines those of all ranks. Duplicate rows are summed in the order of their
+ * positions, which makes the result bitwise reproducible. The updates write only the rows in ids,
+ * so the next version may overwrite the old one. */
 #include "base/integer.h"
 #include "graph/ops/ops.h"
 #include "graph/ops/rules.h"
