@@ -399,18 +399,14 @@ static kolo_value add_square_sums(kolo_graph *g) {
     return sums;
 }
 
-/* Sums like those of a stage that trains a parameter: of one that this stage has. */
+/* Sums like those of a stage that trains a parameter: of a scalar, which every stage has. */
 static kolo_value add_any_sums(kolo_graph *g) {
     kolo_attr attr[KOLO_MAX_ATTRS] = {{0}};
-    kolo_value held = KOLO_NONE;
     for (int32_t v = 0; v < g->n_values; v++) {
-        const kolo_value_info *info = &g->values[v];
-        if (info->kind != KOLO_VALUE_PARAM) continue;
-        if (!kolo_value_ok(held) && kolo_is_held(g, info)) held = (kolo_value){.id = v};
-        attr[KOLO_SQUARE_PLACES].i++;
+        attr[KOLO_SQUARE_PLACES].i += g->values[v].kind == KOLO_VALUE_PARAM;
     }
-    if (!kolo_value_ok(held)) return KOLO_NONE;
-    const kolo_value blocks = square_blocks(g, held, held);
+    const kolo_value lr = scalar(g, "lr");
+    const kolo_value blocks = kolo_graph_add1(g, &kolo_op_square_blocks, &lr, 1, NULL);
     return kolo_graph_add1(g, &kolo_op_square_sum, &blocks, 1, attr);
 }
 
