@@ -378,8 +378,13 @@ static kolo_status resolve(const kolo_dump_opts *in, kolo_dump_opts *out) {
                          "--ranks in place of --mesh %s",
                          out->mesh);
     }
-    if (out->tp_blocks > 0)
+    if (out->tp_blocks > 0 && out->what == KOLO_DUMP_SERVERS) {
+        return KOLO_FAIL(KOLO_ERR_ARG,
+                         "servers have whole parameters, which --tp-blocks divides: omit it");
+    }
+    if (out->tp_blocks > 0) {
         KOLO_TRY(kolo_tp_blocks_check(out->tp_blocks, out->mesh ? &mesh : NULL));
+    }
     const bool staged = out->mesh && kolo_mesh_stages(&mesh) > 1;
     if (!staged && (out->worker_weights || out->stage_bytes > 0)) {
         return KOLO_FAIL(KOLO_ERR_ARG,

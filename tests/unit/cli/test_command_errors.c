@@ -116,6 +116,8 @@ static void usage_errors_are_one_line_and_exit_2(void **state) {
         {"dump --model mlp --what servers --mesh tp=2",
          "kolo: servers are for data parallelism: give their number with --ranks in place of "
          "--mesh tp=2\n"},
+        {"dump --model mlp --what servers --tp-blocks 2",
+         "kolo: servers have whole parameters, which --tp-blocks divides: omit it\n"},
         {"train --model mlp --data synthetic:N=90 --compress-min-bytes 10",
          "kolo: --compress-min-bytes has no effect without --compress CODEC: remove it, or give "
          "--compress CODEC\n"},
