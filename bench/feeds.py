@@ -43,17 +43,21 @@ def run(command, env=None):
     return json.loads(done.stdout), after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
 
+def has_tokens(data):
+    return data.startswith((TOKENS, "synthetic-tokens:"))
+
+
 def network(data):
     """The options of the network that is fed, with its batch."""
-    return ["--model", "gpt2_tiny:context=256" if "tokens" in data else "lenet", "--batch", str(batch_of(data))]
+    return ["--model", "gpt2_tiny:context=256" if has_tokens(data) else "lenet", "--batch", str(batch_of(data))]
 
 
 def batch_of(data):
-    return 4 if "tokens" in data else BATCH
+    return 4 if has_tokens(data) else BATCH
 
 
 def steps_of(data):
-    return STEPS // 10 if "tokens" in data else STEPS
+    return STEPS // 10 if has_tokens(data) else STEPS
 
 
 def train(opts, data, augment, steps):
