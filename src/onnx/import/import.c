@@ -95,8 +95,8 @@ static kolo_status map_node(onnx_import *m, const Onnx__NodeProto *node) {
     status = kolo_graph_check(m->g);
     char text[400];
     snprintf(text, sizeof text, "%s", kolo_last_error());
-    (void)ONNX_FAIL(&c, "%s", text);
-    return status;
+    const kolo_status failed = ONNX_FAIL(&c, "%s", text);
+    return status == KOLO_ERR_NOMEM ? status : failed;
 }
 
 /* ---- inputs and outputs of the graph ---- */

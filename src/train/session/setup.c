@@ -90,7 +90,7 @@ static kolo_status open_data(kolo_setup *s, const kolo_model *model) {
     kolo_shape sample;
     int64_t classes;
     KOLO_TRY(kolo_model_sample(model, o->model_options, &sample, &classes));
-    if (!o->data && sample.rank == 0) {
+    if (!o->data && model->build_file && !model->file) {
         return KOLO_FAIL(KOLO_ERR_ARG,
                          "the input of %s has open dimensions: give --data, or export the net with "
                          "sizes",

@@ -181,12 +181,30 @@ static void open_dimensions_are_those_of_the_samples(void **state) {
     ASSERT_REFUSED(kolo_train(NULL, &train, NULL, NULL, &(kolo_train_result){0}), "give --data");
 }
 
+/* A node that does not fit is no open dimension. */
+static void nodes_that_do_not_fit_are_named(void **state) {
+    const int64_t of_x[] = {0, 5}, of_w[] = {4, 3};
+    const float w[12] = {0};
+    onnx_file *f = new_file();
+    const kolo_model *model;
+    onnx_file_input(f, "features", FLOAT, 2, of_x);
+    onnx_file_floats(f, "w", 2, of_w, w);
+    onnx_file_node(f, "Add", "features w", "y");
+    onnx_file_output(f, "y");
+    ASSERT_OK(onnx_file_write(f, "wrong.onnx"));
+    free(f);
+    assert_int_equal(kolo_model_find("wrong.onnx", &model), KOLO_ERR_UNSUPPORTED);
+    if (!strstr(kolo_last_error(), "node \"y\" (Add)")) fail_msg("%s", kolo_last_error());
+}
+
 TEST_MAIN(test_onnx_functions) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(functions_are_those_of_the_c_library),
         cmocka_unit_test(integers_have_no_fraction),
         cmocka_unit_test(one_hot_takes_numbers_and_integers),
         cmocka_unit_test(sequences_may_be_empty),
+        cmocka_unit_test_setup_teardown(nodes_that_do_not_fit_are_named, test_folder_enter,
+                                        test_folder_leave),
         cmocka_unit_test_setup_teardown(open_dimensions_are_those_of_the_samples, test_folder_enter,
                                         test_folder_leave),
     };
