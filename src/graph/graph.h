@@ -146,6 +146,8 @@ struct kolo_graph {
     /* Of the classes of the labels: a session divides the loss by the sum of these over the labels;
      * NULL: by the number of labels. In the arena, or in what the graph was made from. */
     const float *label_weights;
+    int64_t n_label_weights;
+    bool is_loss_of_whole; /* the loss is that of a whole batch, not a sum over parts of it */
 };
 
 #define KOLO_NONE ((kolo_value){.id = -1})

@@ -167,13 +167,14 @@ kolo_status onnx_map_loss(onnx_call *c) {
     if (c->n_out > 1 && *onnx_text(c->node->output[1])) KOLO_TRY(onnx_set(c, 1, x));
     if (none) return onnx_set(c, 0, y);
     loss.value = loss.sum;
+    if (loss.is_xent && loss.opts.has_ignore_index) {
+        KOLO_TRY(weights_of_labels(c, &loss, s.dim[CLASSES], false, &weights));
+        loss.counted = sum_of(c->m, weights);
+    }
     if (sums) return record(c, &loss);
     if (loss.opts.use_weights || loss.opts.has_ignore_index) {
-        const int64_t classes = s.dim[CLASSES];
-        KOLO_TRY(weights_of_labels(c, &loss, classes, loss.opts.use_weights, &weights));
+        KOLO_TRY(weights_of_labels(c, &loss, s.dim[CLASSES], loss.opts.use_weights, &weights));
         loss.value = kolo_div(c->g, loss.sum, sum_of(c->m, weights));
-        KOLO_TRY(weights_of_labels(c, &loss, classes, false, &weights));
-        loss.counted = sum_of(c->m, weights);
     } else {
         const double n = (double)kolo_shape_count(&s) / (double)s.dim[CLASSES];
         loss.value = kolo_scale(c->g, loss.sum, 1 / n);
@@ -188,14 +189,29 @@ enum { MOST_VISITS = 1000 }; /* of values on the way back from a loss */
 typedef struct total {
     onnx_import *m;
     int visits;
-    kolo_value labels;    /* the input with the labels of cross-entropies; none so far */
-    bool several;         /* they are in several inputs: a session divides by the samples */
-    bool ignores;         /* some labels do not count */
+    /* Of all cross-entropies of the file, by whose labels a session divides: */
+    kolo_value labels;  /* the input with the labels; none: there are no cross-entropies */
+    kolo_value counted; /* the number of labels that are not ignored, if some may be */
+    bool several;       /* they are in several inputs: a session divides by the samples */
+    /* Of those that the loss is made of: */
+    bool any, weighted;   /* there are some; with weights of the classes */
     bool others;          /* there are means over the samples, too, or losses with other weights */
-    bool any;             /* a cross-entropy has been found */
     const float *weights; /* of the classes, by which all of them divide; NULL: by 1 */
-    kolo_value counted;   /* of the mean that was found: the number of its labels */
+    int64_t n_weights;
 } total;
+
+static total find_labels(onnx_import *m) {
+    total t = {.m = m, .labels = KOLO_NONE, .counted = KOLO_NONE};
+    for (size_t i = 0; i < m->n_losses; i++) {
+        const onnx_loss *loss = &m->losses[i];
+        if (!loss->is_xent) continue;
+        const kolo_value from = kolo_viewed(m->g, loss->labels);
+        t.several |= kolo_value_ok(t.labels) && t.labels.id != from.id;
+        if (kolo_value_ok(loss->counted)) t.counted = loss->counted;
+        t.labels = from;
+    }
+    return t;
+}
 
 static kolo_value times(const total *t, kolo_value x, double factor) {
     return factor == 1 || !kolo_value_ok(x) ? x : kolo_scale(t->m->g, x, factor);
@@ -219,24 +235,27 @@ static kolo_value total_of_loss(total *t, const onnx_loss *loss) {
     }
     t->others |= t->any && t->weights != weights;
     t->any = true;
+    t->weighted |= weighted;
     t->weights = weights;
-    const kolo_value from = kolo_viewed(t->m->g, loss->labels);
-    t->several |= kolo_value_ok(t->labels) && t->labels.id != from.id;
-    t->ignores |= loss->opts.has_ignore_index;
-    t->labels = from;
+    if (weighted) t->n_weights = kolo_info(t->m->g, loss->opts.weights)->tensor.shape.dim[0];
     return times(t, loss->sum, 1 / each);
 }
 
 static kolo_value total_of(total *t, kolo_value v);
 
+/* Whether x has elements for each sample. */
+static bool is_batched(const total *t, kolo_value x) {
+    const kolo_shape s = kolo_value_shape(t->m->g, x);
+    const int64_t count = kolo_shape_count(&s), samples = t->m->samples;
+    return onnx_decide(t->m, samples > 0 && count > 0 && count % samples == 0);
+}
+
 /* The mean of all elements of a tensor that depends on the samples. */
 static kolo_value total_of_mean(total *t, const kolo_node *n) {
+    if (!n->attr[KOLO_SUM_MEAN].i || !is_batched(t, n->in[0])) return KOLO_NONE;
     const kolo_shape s = kolo_value_shape(t->m->g, n->in[0]);
-    const int64_t count = kolo_shape_count(&s), samples = t->m->samples;
-    const bool batched = samples > 0 && count > 0 && count % samples == 0;
-    if (!n->attr[KOLO_SUM_MEAN].i || !onnx_decide(t->m, batched)) return KOLO_NONE;
     t->others = true;
-    return times(t, sum_of(t->m, n->in[0]), (double)samples / (double)count);
+    return times(t, sum_of(t->m, n->in[0]), (double)t->m->samples / (double)kolo_shape_count(&s));
 }
 
 static kolo_value total_of_two(total *t, const kolo_node *n) {
@@ -259,6 +278,10 @@ static const kolo_node *producer_of(const kolo_graph *g, kolo_value v) {
     return producer >= 0 && kolo_shape_count(&s) == 1 ? g->nodes[producer] : NULL;
 }
 
+static bool adds(const kolo_node *n) {
+    return n->op == &kolo_op_add || n->op == &kolo_op_broadcast_add || n->op == &kolo_op_sub;
+}
+
 /* The sum, a scalar, whose quotient by the number of samples is v; none: there is no such sum. */
 static kolo_value total_of(total *t, kolo_value v) {
     const onnx_loss *loss = loss_of(t->m, v);
@@ -271,16 +294,13 @@ static kolo_value total_of(total *t, kolo_value v) {
     if (n->op == &kolo_op_scale && n->n_in == 1) {
         return times(t, total_of(t, n->in[0]), n->attr[KOLO_SCALE_FACTOR].f);
     }
-    const bool adds =
-        n->op == &kolo_op_add || n->op == &kolo_op_broadcast_add || n->op == &kolo_op_sub;
-    return adds ? total_of_two(t, n) : KOLO_NONE;
+    return adds(n) ? total_of_two(t, n) : KOLO_NONE;
 }
 
 /* Whether v is a function of means over the samples, by way of single numbers. */
 static bool is_of_means(total *t, kolo_value v) {
     const onnx_loss *loss = loss_of(t->m, v);
     const kolo_node *n = producer_of(t->m->g, v);
-    if (loss && loss->is_xent) t->counted = loss->counted;
     if (loss) return loss->mean;
     if (!n || t->visits++ > MOST_VISITS) return false;
     if (n->op == &kolo_op_sum && n->attr[KOLO_SUM_MEAN].i) {
@@ -291,6 +311,32 @@ static bool is_of_means(total *t, kolo_value v) {
         if (is_of_means(t, n->in[i])) return true;
     }
     return false;
+}
+
+/* Whether an input has a part in v. */
+static bool depends_on_samples(total *t, kolo_value v) {
+    const kolo_value_info *info = kolo_info(t->m->g, v);
+    if (info->producer < 0) return info->kind == KOLO_VALUE_INPUT;
+    if (t->visits++ > MOST_VISITS) return true;
+    const kolo_node *n = t->m->g->nodes[info->producer];
+    for (int i = 0; i < n->n_in; i++) {
+        if (depends_on_samples(t, n->in[i])) return true;
+    }
+    return false;
+}
+
+/* Whether v, times the samples, may be summed over parts of a batch: v is a sum of means over the
+ * samples, which all count alike, and of what does not depend on them. */
+static bool has_parts(total *t, kolo_value v) {
+    const onnx_loss *loss = loss_of(t->m, v);
+    const kolo_node *n = producer_of(t->m->g, v);
+    if (loss) return loss->mean && !loss->opts.use_weights && !loss->opts.has_ignore_index;
+    if (n && (n->op->view || (n->op == &kolo_op_scale && n->n_in == 1))) {
+        return has_parts(t, n->in[0]);
+    }
+    if (n && adds(n)) return has_parts(t, n->in[0]) && has_parts(t, n->in[1]);
+    if (!depends_on_samples(t, v)) return true;
+    return n && n->op == &kolo_op_sum && n->attr[KOLO_SUM_MEAN].i && is_batched(t, n->in[0]);
 }
 
 /* What a session divides by, for each sample. */
@@ -304,14 +350,19 @@ static double divisor(const total *t) {
 }
 
 kolo_value onnx_loss_to_train(onnx_import *m, kolo_value v) {
-    total t = {.m = m, .labels = KOLO_NONE, .counted = KOLO_NONE}, none = t;
+    total t = find_labels(m);
     const kolo_value sum = total_of(&t, v);
-    const bool mixed = (t.ignores || t.weights) && (t.others || t.several);
+    const bool ignores = kolo_value_ok(t.counted);
+    const bool mixed = (ignores || t.weighted) && (t.others || t.several);
     if (kolo_value_ok(sum) && !mixed) {
         m->g->label_weights = t.weights;
+        m->g->n_label_weights = t.n_weights;
         return times(&t, sum, divisor(&t));
     }
-    if (!is_of_means(&none, v)) return v;
-    if (kolo_value_ok(none.counted)) return kolo_mul(m->g, v, none.counted);
-    return times(&none, v, divisor(&none) * (double)m->samples);
+    t.visits = 0;
+    if (!is_of_means(&t, v)) return v;
+    t.visits = 0;
+    m->g->is_loss_of_whole = ignores || !has_parts(&t, v);
+    if (ignores) return kolo_mul(m->g, v, t.counted);
+    return times(&t, v, divisor(&t) * (double)m->samples);
 }

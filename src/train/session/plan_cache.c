@@ -200,6 +200,12 @@ static kolo_status build(const kolo_session *s, const cached *c, kolo_graph **gr
 /* The labels that count. Graphs of one model have the same weights of the classes. */
 static kolo_status find_label_rule(kolo_session *s, const kolo_graph *g) {
     KOLO_TRY(kolo_label_rule_find(g, &s->rule));
+    const bool trains = !s->opts.evaluate_only;
+    if (g->is_loss_of_whole && trains && (s->opts.accumulate > 1 || s->opts.shards > 1)) {
+        return KOLO_FAIL(KOLO_ERR_UNSUPPORTED,
+                         "the loss is a function of means over the batch, such as a root, which "
+                         "micro-batches and logical shards cannot divide: train without them");
+    }
     if (!s->rule.weights) return KOLO_OK;
     if (s->opts.served) {
         return KOLO_FAIL(KOLO_ERR_UNSUPPORTED,

@@ -25,6 +25,8 @@ typedef struct loss_case {
     bool weighted;
     double factor, penalty; /* loss = factor * this + penalty * the mean square of z; 0: 1, none */
     bool root;              /* of it all: one worker only */
+    bool plain;             /* and the mean cross-entropy without weights */
+    bool deviation;         /* the root of that mean square instead, as the first summand */
 } loss_case;
 
 static void fill(float *x, float *w, int32_t *y, float *t, const loss_case *c) {
@@ -71,8 +73,13 @@ static void write_file(onnx_file *f, const loss_case *c, const float *w) {
         onnx_file_node(f, "Mul", "z z", "zz");
         onnx_file_node(f, "ReduceMean", "zz", "q");
         onnx_file_int(f, "keepdims", 0);
-        onnx_file_node(f, "Mul", "penalty q", "r");
-        onnx_file_node(f, "Add", "b r", c->root ? "s" : "loss");
+        if (c->deviation) onnx_file_node(f, "Sqrt", "q", "rms");
+        onnx_file_node(f, "Mul", c->deviation ? "penalty rms" : "penalty q", "r");
+        onnx_file_node(f, "Add", c->deviation ? "r b" : "b r", c->root ? "s" : "loss");
+    } else if (c->plain) {
+        onnx_file_node(f, c->op, "z y", "p");
+        if (c->ignored != NONE) onnx_file_int(f, "ignore_index", c->ignored);
+        onnx_file_node(f, "Add", "b p", "loss");
     } else {
         onnx_file_node(f, "Identity", "b", c->root ? "s" : "loss");
     }
@@ -85,7 +92,8 @@ static void write_file(onnx_file *f, const loss_case *c, const float *w) {
 static double train_once(const loss_case *c, double *w) {
     float x[SAMPLES * IN], first[IN * CLASSES], t[SAMPLES * CLASSES];
     int32_t y[SAMPLES];
-    double loss = 0, weight = 0, count = 0, dz[SAMPLES][CLASSES], z[SAMPLES][CLASSES];
+    double loss = 0, plain_loss = 0, weight = 0, count = 0, dz[SAMPLES][CLASSES],
+           z[SAMPLES][CLASSES];
     const double factor = c->factor != 0 ? c->factor : 1;
     fill(x, first, y, t, c);
     for (int i = 0; i < SAMPLES; i++) {
@@ -100,6 +108,7 @@ static double train_once(const loss_case *c, double *w) {
         const bool counts = c->op && y[i] != c->ignored;
         if (counts && c->weighted) of = (double)class_weights[y[i]];
         if (counts) loss += of * (log(sum) - z[i][y[i]]);
+        if (counts) plain_loss += log(sum) - z[i][y[i]];
         weight += counts ? of : 0;
         count += counts;
         for (int k = 0; k < CLASSES; k++) {
@@ -109,14 +118,24 @@ static double train_once(const loss_case *c, double *w) {
         }
     }
     /* A session divides a sum by the labels. */
-    const double by = !c->op ? SAMPLES * CLASSES : c->reduction[0] == 's' ? count : weight;
-    double all = factor * loss / by;
+    const double by = !c->op                   ? SAMPLES * CLASSES
+                      : c->reduction[0] != 's' ? weight
+                      : c->deviation           ? 1
+                                               : count;
+    double all = factor * loss / by, square = 0;
     for (int i = 0; i < SAMPLES; i++) {
+        for (int k = 0; k < CLASSES; k++) square += z[i][k] * z[i][k] / (SAMPLES * CLASSES);
+    }
+    const double rise = c->penalty * (c->deviation ? 0.5 / sqrt(square) : 1); /* by the square */
+    all += c->penalty * (c->deviation ? sqrt(square) : square);
+    for (int i = 0; i < SAMPLES; i++) {
+        const double of = c->weighted && c->op ? (double)class_weights[y[i] % CLASSES] : 1;
         for (int k = 0; k < CLASSES; k++) {
-            all += c->penalty * z[i][k] * z[i][k] / (SAMPLES * CLASSES);
-            dz[i][k] = factor * dz[i][k] / by + 2 * c->penalty * z[i][k] / (SAMPLES * CLASSES);
+            const double plain = c->plain ? dz[i][k] / of / count : 0;
+            dz[i][k] = factor * dz[i][k] / by + 2 * rise * z[i][k] / (SAMPLES * CLASSES) + plain;
         }
     }
+    if (c->plain) all += plain_loss / count;
     const double slope = c->root ? 0.5 / sqrt(all) : 1;
     for (int j = 0; j < IN; j++) {
         for (int k = 0; k < CLASSES; k++) {
@@ -184,6 +203,9 @@ static kolo_status train(kolo_comm *comm, const void *arg, void *result) {
 #define XENT "SoftmaxCrossEntropyLoss"
 #define NLL "NegativeLogLikelihoodLoss"
 
+/* Whether it is a mean that workers can divide. */
+static bool divides(const loss_case *c) { return !c->root && !c->plain && !c->deviation; }
+
 static void a_step_trains_the_loss_of_the_file(void **state) {
     static const loss_case losses[] = {
         {.op = XENT, .reduction = "mean", .ignored = NONE},
@@ -198,6 +220,10 @@ static void a_step_trains_the_loss_of_the_file(void **state) {
         {.ignored = NONE, .factor = 3, .penalty = 0.125},
         {.ignored = NONE, .root = true},
         {.op = NLL, .reduction = "mean", .ignored = -100, .weighted = true, .root = true},
+        {.op = XENT, .reduction = "mean", .ignored = NONE, .weighted = true, .plain = true},
+        {.op = XENT, .reduction = "mean", .ignored = 1, .weighted = true, .plain = true},
+        {.op = XENT, .reduction = "mean", .ignored = 1, .penalty = 0.5, .deviation = true},
+        {.op = XENT, .reduction = "sum", .ignored = 1, .penalty = 0.5, .deviation = true},
     };
     static const struct {
         int ranks;
@@ -206,7 +232,7 @@ static void a_step_trains_the_loss_of_the_file(void **state) {
     for (size_t i = 0; i < KOLO_COUNT(losses); i++) {
         double want[IN * CLASSES];
         const double loss = train_once(&losses[i], want);
-        for (size_t d = 0; d < KOLO_COUNT(divisions) && (d == 0 || !losses[i].root); d++) {
+        for (size_t d = 0; d < KOLO_COUNT(divisions) && (d == 0 || divides(&losses[i])); d++) {
             outcome o[3];
             const job one = {losses[i], divisions[d].accumulate};
             rank_job run = {.n = divisions[d].ranks,
@@ -246,6 +272,54 @@ static void functions_of_means_are_for_one_worker(void **state) {
     assert_non_null(strstr(kolo_last_error(), "the model cannot be sharded"));
 }
 
+/* Nor is it the mean of micro-batches. */
+static void functions_of_means_are_of_one_batch(void **state) {
+    outcome o;
+    const job two = {{.ignored = NONE, .root = true}, 2};
+    assert_int_equal(train(NULL, &two, &o), KOLO_ERR_UNSUPPORTED);
+    assert_non_null(strstr(kolo_last_error(), "a function of means"));
+}
+
+/* The labels are those of the loss that is divided by weights, whatever other losses there are. */
+static void losses_beside_one_with_weights_have_other_classes(void **state) {
+    static const int64_t of_x[] = {0, IN}, of_w[] = {IN, CLASSES}, of_more[] = {IN, 40};
+    static const float more[IN * 40];
+    const loss_case none = {.ignored = NONE};
+    float x[SAMPLES * IN], w[IN * CLASSES], t[SAMPLES * CLASSES];
+    int32_t y[SAMPLES];
+    const kolo_field fields[] = {{.name = "x", .shape = {1, {IN}}},
+                                 {.name = "y", .dtype = KOLO_DTYPE_I32}};
+    const kolo_batch batch = {.count = SAMPLES, .n_fields = 2, .fields = fields, .data = {x, y}};
+    const kolo_session_opts opts = {.batch = SAMPLES, .lr = rate};
+    kolo_metrics metrics;
+    onnx_file *f = malloc(sizeof *f);
+    kolo_onnx *net;
+    kolo_session *s;
+    assert_non_null(f);
+    fill(x, w, y, t, &none);
+    onnx_file_init(f, 17);
+    onnx_file_input(f, "x", ONNX__TENSOR_PROTO__DATA_TYPE__FLOAT, 2, of_x);
+    onnx_file_input(f, "y", ONNX__TENSOR_PROTO__DATA_TYPE__INT64, 1, of_x);
+    onnx_file_floats(f, "W", 2, of_w, w);
+    onnx_file_floats(f, "V", 2, of_more, more);
+    onnx_file_floats(f, "of_class", 1, of_w + 1, class_weights);
+    onnx_file_node(f, "MatMul", "x W", "z");
+    onnx_file_node(f, "MatMul", "x V", "v");
+    onnx_file_node(f, XENT, "z y of_class", "loss");
+    onnx_file_node(f, XENT, "v y", "other");
+    onnx_file_output(f, "loss");
+    onnx_file_output(f, "other");
+    ASSERT_OK(onnx_file_open(f, NULL, &net));
+    ASSERT_OK(kolo_session_create(NULL, &opts, kolo_onnx_build, net, &s));
+    ASSERT_OK(kolo_session_step(s, &batch, &metrics));
+    y[3] = CLASSES;
+    assert_int_equal(kolo_session_step(s, &batch, &metrics), KOLO_ERR_ARG);
+    assert_non_null(strstr(kolo_last_error(), "is outside 0..3"));
+    kolo_session_destroy(s);
+    kolo_onnx_close(net);
+    free(f);
+}
+
 /* The outputs of a file with a loss keep their names. */
 static void logits_beside_a_loss_can_be_predicted(void **state) {
     static const int64_t of_x[] = {0, IN}, of_w[] = {IN, CLASSES};
@@ -280,6 +354,8 @@ TEST_MAIN(test_onnx_loss) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_step_trains_the_loss_of_the_file),
         cmocka_unit_test(functions_of_means_are_for_one_worker),
+        cmocka_unit_test(functions_of_means_are_of_one_batch),
+        cmocka_unit_test(losses_beside_one_with_weights_have_other_classes),
         cmocka_unit_test(logits_beside_a_loss_can_be_predicted),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
