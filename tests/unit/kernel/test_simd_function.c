@@ -190,10 +190,17 @@ static void rounded_specials(int threads) {
     const kolo_shape shape = kolo_shape_1(SPECIALS);
     const kolo_attr none[KOLO_MAX_ATTRS] = {{0}};
     const void *in[] = {specials};
+    /* A vector of any length ends with a NaN. */
+    static const float angles[] = {9e3F, 1e6F, 3e9F,  NAN, 1e30F, 2e5F, -7e7F, NAN,
+                                   1e5F, 8e3F, -1e9F, 1,   -1e6F, 2e6F, 5e4F,  NAN};
+    const kolo_shape neighbours = kolo_shape_1(KOLO_COUNT(angles));
+    const void *beside_nan[] = {angles};
     for (size_t i = 0; i < KOLO_COUNT(rows); i++) {
         kolo_kernel_spec spec;
         test_kernel_spec(&spec, rows[i].op, none, 1, &shape, NULL, 1, NULL, threads);
         check_specials(rows[i].kernel, &spec, in, 1e-6F, 0);
+        test_kernel_spec(&spec, rows[i].op, none, 1, &neighbours, NULL, 1, NULL, threads);
+        check_specials(rows[i].kernel, &spec, beside_nan, 1e-6F, 0);
     }
 }
 
