@@ -4,6 +4,8 @@
 #include "graph/ops/ops.h"
 #include "support/shapes.h"
 
+#include <math.h>
+
 enum { MAX_NUMBERS = 16, MAX_INPUTS = 8, MAX_OUTPUTS = 3 };
 
 typedef struct forward_case {
