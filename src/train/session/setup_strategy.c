@@ -253,7 +253,9 @@ static kolo_status check_ledger(const kolo_train_opts *o, const kolo_consistency
 /* --table: what its rows, which are not in the store, cannot be combined with. */
 static kolo_status check_tables(const kolo_train_opts *o, const kolo_consistency *consistency) {
     kolo_consistency rows;
-    const char *policy = o->table_consistency ? o->table_consistency : o->consistency;
+    const char *policy = o->table_consistency ? o->table_consistency
+                         : o->consistency     ? o->consistency
+                                              : "bsp";
     if (!o->table) return KOLO_OK;
     const conflict refused[] = {
         {o->sync == KOLO_SYNC_ALLREDUCE, "--sync allreduce", "rows are at servers: give --sync ps"},

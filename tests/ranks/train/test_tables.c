@@ -343,7 +343,7 @@ static void what_tables_cannot_do_is_refused(void **state) {
     assert_job_refused(2, &opts, "pulled once");
     opts = at_servers(options(KOLO_OPTIMIZER_SGD), 0);
     opts.table_prefetch = true;
-    assert_job_refused(2, &opts, "must have the pushes of the step before");
+    assert_job_refused(2, &opts, "rows of bsp: a read must have the pushes of the step before");
 }
 
 TEST_MAIN(test_tables) {
