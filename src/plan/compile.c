@@ -1,6 +1,7 @@
 /* Compilation: graph -> passes -> memory -> steps -> addresses and requests. Each part is a file:
  * pass/pipeline.c, pass/memory_plan.c, tie_store.c, steps.c, map_memory.c, bind.c, requests.c. */
 #include "base/integer.h"
+#include "graph/ops/ops.h"
 #include "kernel/select/cache.h"
 #include "kernel/select/families.h"
 #include "kolo/host_memory.h"
@@ -169,6 +170,42 @@ static kolo_status run_passes(kolo_plan *p, const kolo_plan_opts *o, kolo_comm *
     return kolo_kernel_check_graph(o->kernels, p->graph); /* of the later passes */
 }
 
+/* Marks what an output needs that node n makes. `after`: the steps up to that of n; 0: it has none.
+ * A single rank has the sums of a bucket before its POST. */
+static void trace_report(kolo_plan *p, const kolo_node *n, int after, bool *wanted) {
+    const bool moves = !p->comm && (n->op == &kolo_op_post || n->op == &kolo_op_wait);
+    bool makes = false;
+    for (int k = 0; k < n->n_out; k++) {
+        makes |= wanted[n->out[k].id];
+        if (moves && wanted[n->out[k].id]) wanted[n->in[k].id] = true;
+    }
+    if (!makes || moves) return;
+    if (after > p->n_reported) p->n_reported = after;
+    for (int k = 0; k < n->n_in && after == 0; k++) {
+        if (kolo_value_ok(n->in[k])) wanted[n->in[k].id] = true;
+    }
+}
+
+/* Finds the steps up to the last one that makes an output. */
+static kolo_status count_reported(kolo_plan *p) {
+    const kolo_graph *g = p->graph;
+    bool *wanted = kolo_zalloc((size_t)g->n_values + 1);
+    int *after = kolo_zalloc(((size_t)g->n_nodes + 1) * sizeof *after);
+    kolo_status status = KOLO_OK;
+    if (wanted && after) {
+        for (int32_t o = 0; o < g->n_outputs; o++) wanted[g->outputs[o].value.id] = true;
+        for (int i = 0; i < p->n_steps; i++) after[p->steps[i].node] = i + 1;
+        for (int32_t i = g->n_nodes - 1; i >= 0; i--) {
+            trace_report(p, g->nodes[i], after[i], wanted);
+        }
+    } else {
+        status = KOLO_NOMEM((size_t)(g->n_values + g->n_nodes));
+    }
+    kolo_free(wanted);
+    kolo_free(after);
+    return status;
+}
+
 /* Steps, memory and requests of the graph that the passes made. */
 static kolo_status make_steps(kolo_plan *p, const kolo_plan_opts *o, kolo_selections *selections) {
     const int stages = kolo_mesh_stages(&o->mesh);
@@ -177,6 +214,7 @@ static kolo_status make_steps(kolo_plan *p, const kolo_plan_opts *o, kolo_select
     KOLO_TRY(kolo_plan_tie_store(p));
     KOLO_TRY(kolo_plan_add_steps(p, o, selections));
     KOLO_TRY(kolo_plan_set_phases(p));
+    KOLO_TRY(count_reported(p));
     KOLO_TRY(kolo_plan_find_deferred_steps(p));
     KOLO_ASSERT(p->n_deferred == 0 || (o->shards == 0 && o->lag == 0 && stages <= 1));
     KOLO_TRY(kolo_plan_find_summands(p));
@@ -240,7 +278,7 @@ void kolo_plan_destroy(kolo_plan *p) {
         if (kernel && kernel->release && p->steps[i].state) kernel->release(p->steps[i].state);
     }
     if (p->store->deferring == p) p->store->deferring = NULL;
-    if (p->begun) kolo_plan_leave_background(p);
+    if (p->begun) kolo_store_leave_background(p->store);
     if (p->arena && p->comm && p->map.bucket_bytes > 0) {
         kolo_regions_unmap(p->store->regions, p->gradients);
     }

@@ -26,9 +26,9 @@ static void set_in_flight(const kolo_plan *p, struct kolo_plan_crossing *c, int 
     if (c->in_flight[slot] == now) return;
     c->in_flight[slot] = now;
     if (now) {
-        kolo_plan_enter_background(p);
+        kolo_store_enter_background(p->store, p->comm);
     } else {
-        kolo_plan_leave_background(p);
+        kolo_store_leave_background(p->store);
     }
 }
 

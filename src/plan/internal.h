@@ -65,6 +65,7 @@ struct kolo_plan {
                         the store */
     size_t own_bytes; /* of `arena` */
     int n_first;      /* steps of kolo_plan_begin */
+    int n_reported;   /* steps after which the outputs are complete */
     bool begun;       /* kolo_plan_end follows */
     char *table;
     int slots, slot; /* micro-batches of a stage in flight, all chunks one after another; of the

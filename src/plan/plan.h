@@ -296,6 +296,11 @@ double kolo_plan_get(const kolo_plan *plan, kolo_value output);
  * communicator failed, and the store is as before the step. With `cross_step` some updates are left
  * to the next run, which makes each before the first kernel that reads its result. */
 kolo_status kolo_plan_run(kolo_plan *plan);
+/* The outputs of a run are complete. An error ends the run. */
+typedef kolo_status kolo_plan_reported(void *arg);
+/* kolo_plan_run, which calls `reported` as soon as the outputs are complete: before the backward
+ * pass, unless the device has memory of its own. */
+kolo_status kolo_plan_run_reporting(kolo_plan *plan, kolo_plan_reported *reported, void *arg);
 /* Runs a micro-batch other than the last of its step: accumulates gradients and scalar outputs,
  * without updates; communicates only inside the passes. PEER, TIMEOUT. kolo_plan_run runs the last
  * one. */

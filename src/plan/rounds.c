@@ -5,7 +5,9 @@
 #include "comm/engine/flight.h"
 #include "graph/ops/ops.h"
 #include "plan/fragments.h"
-#include "plan/internal.h"
+#include "plan/transfers.h"
+
+#include <string.h>
 
 /* An entry that every rank has a version of. Indices of entries of the store; -1: there is none. */
 typedef struct member {
@@ -28,6 +30,10 @@ struct kolo_rounds {
     member *members;
     int n_members;
     kolo_round_opts opts;
+    kolo_comm *comm;      /* borrowed; NULL: one rank */
+    double *reported;     /* [opts.reported] */
+    kolo_request *report; /* their sum; NULL: one rank */
+    bool posted;          /* it is in flight */
 };
 
 /* ---- graphs ---- */
@@ -283,7 +289,7 @@ static kolo_status find_fragments(kolo_rounds *r, const kolo_plan *step) {
 
 /* Exchanges of several fragments may be in flight at once, and the average beside them. */
 static kolo_status reserve_flight(const kolo_rounds *r, kolo_comm *comm) {
-    int most = 1 + (r->average ? kolo_plan_most_in_flight(r->average, 0) : 0);
+    int most = 2 + (r->average ? kolo_plan_most_in_flight(r->average, 0) : 0);
     if (!comm) return KOLO_OK;
     for (int i = 0; i < r->n_fragments; i++) {
         most += kolo_plan_most_in_flight(r->fragments[i].combine, 0);
@@ -340,6 +346,42 @@ static void copy(const kolo_store *s, int from, int to) {
     }
 }
 
+/* ---- what steps report ---- */
+
+static kolo_status create_report(kolo_rounds *r, kolo_comm *comm) {
+    const int n = r->opts.reported;
+    r->comm = comm;
+    r->reported = kolo_zalloc(((size_t)n + 1) * sizeof *r->reported);
+    if (!r->reported) return KOLO_NOMEM((size_t)n * sizeof *r->reported);
+    if (!comm || n == 0) return KOLO_OK;
+    const kolo_part part = {.data = r->reported, .count = (size_t)n};
+    return kolo_allreduce_create(comm, &part, 1, KOLO_DTYPE_F64, KOLO_SUM, KOLO_ALGORITHM_AUTO,
+                                 "metrics", &r->report);
+}
+
+static void end_report(kolo_rounds *r) {
+    if (r->posted) kolo_store_leave_background(r->store);
+    r->posted = false;
+}
+
+kolo_status kolo_rounds_post(kolo_rounds *r, const double *numbers) {
+    memcpy(r->reported, numbers, (size_t)r->opts.reported * sizeof *numbers);
+    if (!r->report) return KOLO_OK;
+    KOLO_TRY(kolo_request_start(r->report));
+    kolo_store_enter_background(r->store, r->comm);
+    r->posted = true;
+    return KOLO_OK;
+}
+
+kolo_status kolo_rounds_await(kolo_rounds *r, double *sums) {
+    if (r->posted) {
+        end_report(r);
+        KOLO_TRY(kolo_request_wait(r->report, 0));
+    }
+    memcpy(sums, r->reported, (size_t)r->opts.reported * sizeof *sums);
+    return KOLO_OK;
+}
+
 /* ---- the whole ---- */
 
 kolo_status kolo_rounds_create(const kolo_plan *step, const kolo_round_opts *opts,
@@ -356,6 +398,7 @@ kolo_status kolo_rounds_create(const kolo_plan *step, const kolo_round_opts *opt
     if (status == KOLO_OK && opts->outer) status = compile_fragments(r, step, comm);
     if (status == KOLO_OK) status = reserve_flight(r, comm);
     if (status == KOLO_OK) status = find_members(r, step);
+    if (status == KOLO_OK) status = create_report(r, comm);
     if (status != KOLO_OK) {
         kolo_rounds_destroy(r);
         return status;
@@ -371,6 +414,9 @@ void kolo_rounds_destroy(kolo_rounds *r) {
         kolo_plan_destroy(r->fragments[i].combine);
     }
     kolo_plan_destroy(r->average);
+    end_report(r);
+    kolo_request_destroy(r->report);
+    kolo_free(r->reported);
     kolo_free(r->fragments);
     kolo_free(r->fragment_of);
     kolo_free(r->members);

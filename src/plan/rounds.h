@@ -40,6 +40,7 @@ typedef struct kolo_round_opts {
     size_t bucket_bytes;          /* default 1 MiB */
     int threads;                  /* default 1 */
     kolo_plan_times *times;       /* as in kolo_plan_opts */
+    int reported;                 /* numbers of each step that kolo_rounds_post adds up */
 } kolo_round_opts;
 
 typedef struct kolo_rounds kolo_rounds;
@@ -57,6 +58,11 @@ void kolo_rounds_begin(kolo_rounds *rounds);
 /* Before a step, after `steps` completed ones: starts the sums of fragments that have been cut,
  * also before a run was resumed. Collective; does not block. PEER, TIMEOUT. */
 kolo_status kolo_rounds_start(kolo_rounds *rounds, int64_t steps);
+/* Within a step: starts the sum over the ranks of its `reported` numbers, which go on behind its
+ * kernels. Collective; does not block. PEER, TIMEOUT. */
+kolo_status kolo_rounds_post(kolo_rounds *rounds, const double *numbers);
+/* Waits for the sums of what was posted. Collective; blocks. PEER, TIMEOUT. */
+kolo_status kolo_rounds_await(kolo_rounds *rounds, double *sums);
 /* After a step, the number `steps` counted from 1: updates, combines or cuts what is due.
  * Collective; blocks. PEER, TIMEOUT: the store is as before. */
 kolo_status kolo_rounds_advance(kolo_rounds *rounds, int64_t steps);

@@ -29,6 +29,7 @@ typedef struct part {
     bool begins, ends;        /* up to the first WAIT or update; from there on */
     int first, end;           /* of the steps; end 0: up to the last, which completes them */
     kolo_plan_posted *posted; /* takes the place of POSTs; NULL: none */
+    kolo_plan_reported *reported;
     void *arg;
 } part;
 
@@ -440,7 +441,12 @@ static kolo_status run_region(kolo_plan *p, int begin, part run, progress *now) 
 static kolo_status run_due(kolo_plan *p, part run, progress *now) {
     const int slot = p->slot;
     const int end = run.begins ? p->n_first : run.end > 0 ? run.end : p->n_steps;
+    bool reports = run.reported && !p->transfers;
     for (int i = run.ends ? p->n_first : run.first; i < end; i++) {
+        if (reports && i >= p->n_reported) {
+            KOLO_TRY(run.reported(run.arg));
+            reports = false;
+        }
         if (p->steps[i].region_end > 0) { /* all of one segment and chunk */
             p->slot = slot_of(p, &p->steps[i], run, slot);
             KOLO_TRY(run_region(p, i, run, now));
@@ -453,7 +459,7 @@ static kolo_status run_due(kolo_plan *p, part run, progress *now) {
         KOLO_TRY(run_observed(p, i, run, now));
     }
     p->slot = slot;
-    return KOLO_OK;
+    return reports ? run.reported(run.arg) : KOLO_OK;
 }
 
 static kolo_status run_steps(kolo_plan *p, part run) {
@@ -471,6 +477,7 @@ static kolo_status run_steps(kolo_plan *p, part run) {
     kolo_status status = run_due(p, run, &now);
     const bool reports = run.complete || run.posted || !p->train;
     status = complete_on_device(p, status, reports);
+    if (status == KOLO_OK && run.reported && p->transfers) status = run.reported(run.arg);
     if (status != KOLO_OK) {
         if (p->store->deferring == p) roll_back(p);
         return status;
@@ -488,18 +495,24 @@ kolo_status kolo_plan_run(kolo_plan *p) {
     return run_steps(p, (part){.compute = true, .complete = true});
 }
 
+kolo_status kolo_plan_run_reporting(kolo_plan *p, kolo_plan_reported *reported, void *arg) {
+    KOLO_ASSERT(!p->adds_to);
+    return run_steps(p,
+                     (part){.compute = true, .complete = true, .reported = reported, .arg = arg});
+}
+
 kolo_status kolo_plan_begin(kolo_plan *p) {
     KOLO_ASSERT(p->arena && p->updates_only && !p->begun);
     KOLO_TRY(run_steps(p, (part){.compute = true, .complete = true, .begins = true}));
     p->begun = true;
-    kolo_plan_enter_background(p);
+    kolo_store_enter_background(p->store, p->comm);
     return KOLO_OK;
 }
 
 kolo_status kolo_plan_end(kolo_plan *p) {
     KOLO_ASSERT(p->begun);
     p->begun = false;
-    kolo_plan_leave_background(p);
+    kolo_store_leave_background(p->store);
     return run_steps(p, (part){.compute = true, .complete = true, .ends = true});
 }
 

@@ -4,15 +4,15 @@
 
 #include "plan/internal.h"
 
-/* Requests that no step of a run has posted, of a plan that has begun or between stages: kernels
- * make progress in them. */
-static inline void kolo_plan_enter_background(const kolo_plan *p) {
-    p->store->n_background++;
-    p->store->background = p->comm;
+/* Requests that no step of a run has posted, of a plan that has begun, between stages or of what a
+ * run reports: kernels make progress in them. */
+static inline void kolo_store_enter_background(kolo_store *s, kolo_comm *comm) {
+    s->n_background++;
+    s->background = comm;
 }
 
-static inline void kolo_plan_leave_background(const kolo_plan *p) {
-    if (--p->store->n_background == 0) p->store->background = NULL;
+static inline void kolo_store_leave_background(kolo_store *s) {
+    if (--s->n_background == 0) s->background = NULL;
 }
 
 /* The plan whose requests a plan starts, but for those of activations, which are its own. */

@@ -19,6 +19,9 @@ typedef enum kolo_purpose {
     PREDICT,  /* the same, with outputs of which the ranks of a mesh have slices */
 } kolo_purpose;
 
+/* Numbers of kolo_sums that ranks which train on their own add up in each step. */
+enum { KOLO_SESSION_SUMS = KOLO_MAX_METRICS + 3 };
+
 /* What a rank has passed to a step: the number of samples, below 0 if it failed, and a hash. */
 typedef struct kolo_given_batch {
     int64_t count;
@@ -89,6 +92,8 @@ struct kolo_session {
     kolo_tables *tables;          /* of `served`; NULL: there are none */
     uint32_t pulled;              /* inputs that are rows of tables at servers, a bit each */
     kolo_batch upcoming;          /* whose rows the next step reads ahead; count 0: none */
+    kolo_plan_reported *reported; /* sums up what a step has computed, with rounds; NULL: none */
+    void *reported_arg;
     kolo_plan_posted *posted;     /* pushes what the backward pass has completed to these */
     uint64_t seed, steps;         /* steps: completed */
     int64_t rollbacks;            /* of the store's steps, and not counted in `steps` any more */

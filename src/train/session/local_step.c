@@ -8,15 +8,34 @@
 #include <inttypes.h>
 #include <math.h>
 
-/* Metrics over all ranks. */
-static kolo_status sum_metrics(const kolo_session *s, kolo_sums *sums) {
-    double numbers[KOLO_MAX_METRICS + 3];
-    if (!s->comm) return KOLO_OK;
+/* A step whose metrics the ranks add up. */
+typedef struct report {
+    kolo_session *session;
+    const cached *finish;
+    kolo_label_count labels;
+    int64_t samples;
+} report;
+
+static kolo_status post_metrics(const kolo_session *s, const kolo_sums *sums) {
+    double numbers[KOLO_SESSION_SUMS];
     for (int i = 0; i < KOLO_MAX_METRICS; i++) numbers[i] = sums->metric[i];
     numbers[KOLO_MAX_METRICS] = (double)sums->samples;
     numbers[KOLO_MAX_METRICS + 1] = (double)sums->labels;
     numbers[KOLO_MAX_METRICS + 2] = sums->weight;
-    KOLO_TRY(kolo_allreduce(s->comm, numbers, KOLO_COUNT(numbers), KOLO_DTYPE_F64, KOLO_SUM));
+    return kolo_rounds_post(s->rounds, numbers);
+}
+
+/* Once the forward pass is complete: the sum, and the wait for slower ranks, go on behind the
+ * backward pass. */
+static kolo_status report_metrics(void *arg) {
+    const report *r = arg;
+    const kolo_sums sums = kolo_session_read_sums(r->finish, r->samples, r->labels);
+    return post_metrics(r->session, &sums);
+}
+
+static kolo_status await_metrics(const kolo_session *s, kolo_sums *sums) {
+    double numbers[KOLO_SESSION_SUMS];
+    KOLO_TRY(kolo_rounds_await(s->rounds, numbers));
     for (int i = 0; i < KOLO_MAX_METRICS; i++) sums->metric[i] = numbers[i];
     sums->samples = (int64_t)numbers[KOLO_MAX_METRICS];
     sums->labels = (int64_t)numbers[KOLO_MAX_METRICS + 1];
@@ -37,20 +56,24 @@ kolo_status kolo_session_step_alone(kolo_session *s, const kolo_batch *batch, do
                                     kolo_sums *sums) {
     kolo_batch own = *batch;
     own.global_count = batch->count;
-    *sums = no_sums(s);
     if (s->consolidated) kolo_session_restore_local(s);
     if (own_steps(s) == 0) kolo_rounds_begin(s->rounds);
     KOLO_TRY(kolo_rounds_start(s->rounds, own_steps(s)));
     if (own.count > 0) {
-        const cached *finish;
-        const kolo_label_count labels = kolo_session_count_labels(s, &own);
-        const kolo_step_scalars x = kolo_session_scalars(s, lr, labels);
-        KOLO_TRY(kolo_session_run_micro_batches(s, &own, &x, &finish));
-        *sums = kolo_session_read_sums(finish, own.count, labels);
-        s->trained = finish->plan;
+        report r = {s, .labels = kolo_session_count_labels(s, &own), .samples = own.count};
+        const kolo_step_scalars x = kolo_session_scalars(s, lr, r.labels);
+        s->reported = report_metrics;
+        s->reported_arg = &r;
+        const kolo_status status = kolo_session_run_micro_batches(s, &own, &x, &r.finish);
+        s->reported = NULL;
+        KOLO_TRY(status);
+        s->trained = r.finish->plan;
+    } else {
+        const kolo_sums none = no_sums(s);
+        KOLO_TRY(post_metrics(s, &none));
     }
     const int64_t begin = kolo_now_ns();
-    KOLO_TRY(sum_metrics(s, sums));
+    KOLO_TRY(await_metrics(s, sums));
     kolo_session_count_communication(s, begin);
     s->evaluated = NULL;
     s->steps++;

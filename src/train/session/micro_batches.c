@@ -44,5 +44,8 @@ kolo_status kolo_session_run_micro_batches(kolo_session *s, const kolo_batch *ba
     if (pushes_gradients(s)) {
         return last > 0 ? kolo_plan_gradients((*finish)->plan, s->posted, s->served) : KOLO_OK;
     }
+    if (s->reported && last > 0) {
+        return kolo_plan_run_reporting((*finish)->plan, s->reported, s->reported_arg);
+    }
     return last > 0 ? kolo_plan_run((*finish)->plan) : KOLO_OK;
 }

@@ -163,6 +163,7 @@ static kolo_status create_rounds(kolo_session *s) {
         .bucket_bytes = plan->bucket_bytes,
         .threads = plan->threads,
         .times = &s->times,
+        .reported = KOLO_SESSION_SUMS,
     };
     const bool none = !trains_alone(s) || s->opts.served; /* owners have them */
     if (none || s->opts.evaluate_only) return KOLO_OK;

@@ -29,6 +29,51 @@ static void a_step_writes_the_other_bank(void **state) {
     kolo_store_destroy(store);
 }
 
+typedef struct reported {
+    const kolo_plan *plan;
+    int steps, at; /* steps that ran: so far, and when the outputs were reported */
+    double loss;
+} reported;
+
+static void count_step(void *arg, int step, kolo_step_kind kind, int bucket, int64_t begin_ns,
+                       int64_t end_ns) {
+    ((reported *)arg)->steps++;
+}
+
+static kolo_status keep_loss(void *arg) {
+    reported *r = arg;
+    r->at = r->steps;
+    r->loss = kolo_plan_scalar(r->plan, "loss");
+    return KOLO_OK;
+}
+
+static kolo_status fail_to_report(void *arg) { return KOLO_FAIL(KOLO_ERR_PEER, "no report"); }
+
+/* Whoever waits for a sum of outputs has the whole backward pass for it. */
+static void outputs_are_reported_before_the_backward_pass(void **state) {
+    for (size_t i = 0; i < NETS; i++) {
+        kolo_store *store;
+        reported r = {.at = -1};
+        ASSERT_OK(kolo_store_create(NULL, &store));
+        kolo_plan_opts opts = {.train = true, .optimizer.momentum = 0.9};
+        kolo_plan *plan = net_compile(nets[i].build, BATCH, &opts, store);
+        ASSERT_OK(kolo_store_init(store, 1));
+        net_fill(plan, 0);
+        r.plan = plan;
+        kolo_plan_observe(plan, count_step, &r);
+        ASSERT_OK(kolo_plan_run_reporting(plan, keep_loss, &r));
+        assert_int_equal(r.steps, plan->n_steps);
+        assert_true(r.at > 0 && r.at < plan->n_steps / 2);
+        assert_true(r.loss > 0);
+        assert_true(r.loss == kolo_plan_scalar(plan, "loss"));
+        const int bank = store->current;
+        assert_int_equal(kolo_plan_run_reporting(plan, fail_to_report, NULL), KOLO_ERR_PEER);
+        assert_int_equal(store->current, bank); /* no step */
+        kolo_plan_destroy(plan);
+        kolo_store_destroy(store);
+    }
+}
+
 /* Every value is written, and still holds what was written when its last reader runs: checked
  * against lifetimes found anew, value by value, without groups. */
 static void values_that_live_together_do_not_overlap(void **state) {
@@ -247,6 +292,7 @@ TEST_MAIN(test_plan_steps) {
         cmocka_unit_test(no_reorder_is_made_twice),
         cmocka_unit_test(folding_leaves_few_nodes),
         cmocka_unit_test(buckets_are_posted_during_backward),
+        cmocka_unit_test(outputs_are_reported_before_the_backward_pass),
         cmocka_unit_test(values_that_live_together_do_not_overlap),
         cmocka_unit_test(summands_are_complete_at_their_post),
         cmocka_unit_test(a_step_writes_the_other_bank),
