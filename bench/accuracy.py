@@ -3,7 +3,7 @@
 
     bench/accuracy.py [--studies batches,codecs,rounds,tokens] [--epochs 16] [--batch-epochs 16] [--seeds 0,1,2]
                       [--batch-seeds 0] [--steps 2000] [--policies diloco:50] [--jobs 1] [--folder accuracy] [--out accuracy]
-                      [--kolo build/release/kolo]
+                      [--known docs/accuracy.jsonl] [--kolo build/release/kolo]
 
 batches: resnet20 on Fashion-MNIST with 128, 1024 and 4096 samples in a step, in micro-batches of 128, the largest with LARS.
 codecs: four workers with 128 samples in a step, gradients whole, topk:0.01 and 1bit. rounds: the same workers, --policies (of
@@ -14,8 +14,9 @@ four (the others).
 
 The study can be interrupted at any time: with the same --folder it goes on where it was, with equal results. There, runs.jsonl
 has a row for each run that has ended, with its command; one that has not ended has a folder with a checkpoint of its latest
-epoch; text.txt is the text of tokens, as the study began with it. Tables have what is there: OUT.md and OUT.svg (test accuracy
-by epoch, batches). --print shows the commands and runs nothing.
+epoch; text.txt is the text of tokens, as the study began with it. --known names such rows of another folder, which are not made
+again, those of tokens if the text is the same; docs/accuracy.jsonl has those of the documentation. Tables have what is there:
+OUT.md and OUT.svg (test accuracy by epoch, batches). --print shows the commands and runs nothing.
 """
 
 from __future__ import annotations
@@ -78,23 +79,33 @@ def write_text(path):
     os.replace(path + ".part", path)
 
 
-def open_folder(folder):
-    """Makes the folder, with the text, or reads the rows that it has, by their commands."""
+def text_of(folder, command):
+    """What names the text that a command reads; None: it reads none."""
+    if "{text}" not in command:
+        return None
+    with open(os.path.join(folder, "text.txt"), "rb") as f:
+        return hashlib.sha256(f.read()).hexdigest()[:16]
+
+
+def open_folder(folder, known=None):
+    """Makes the folder, with the text, or reads the rows that it has, by their commands, and before them those of `known`."""
     os.makedirs(folder, exist_ok=True)
     text, runs = (os.path.join(folder, name) for name in ("text.txt", "runs.jsonl"))
     if not os.path.exists(text):
         write_text(text)
-    if not os.path.exists(runs):
-        return {}
-    with open(runs, encoding="utf-8") as f:
-        return {row["command"]: row for row in map(json.loads, f)}
+    found = {}
+    for path in filter(None, (known, runs if os.path.exists(runs) else None)):
+        with open(path, encoding="utf-8") as f:
+            rows = [json.loads(line) for line in f]
+        found.update({row["command"]: row for row in rows if row.get("text") == text_of(folder, row["command"])})
+    return found
 
 
 class Run:
     """A run that goes on where it was, in a folder of its own."""
 
     def __init__(self, o, command):
-        self.command = command
+        self.command, self.text = command, text_of(o.folder, command)
         self.place = os.path.join(o.folder, hashlib.sha256(command.encode()).hexdigest()[:16])
         self.result = self.place + ".json"
         words = shlex.split(command.format(text=shlex.quote(os.path.join(o.folder, "text.txt"))))
@@ -116,7 +127,8 @@ class Run:
         with open(os.path.join(self.place, "metrics.jsonl"), encoding="utf-8") as f:
             lines = [json.loads(line) for line in f]
         keys = ("test_accuracy", "test_loss", "steps", "samples")
-        return {"command": self.command, **{k: found[k] for k in keys if k in found},
+        text = {"text": self.text} if self.text else {}
+        return {"command": self.command, **text, **{k: found[k] for k in keys if k in found},
                 "curve": [line["test_accuracy"] for line in lines if "test_accuracy" in line]}
 
     def remove(self):
@@ -137,7 +149,8 @@ def study(o, runs, done):
         while todo or going:
             while todo and len(going) < o.jobs:
                 names = todo.pop(0)
-                going.append((names, Run(o, names[3])))
+                if names[3] not in done and names[3] not in (other[3] for other, _ in going):  # studies share runs
+                    going.append((names, Run(o, names[3])))
             for names, run in list(going):
                 row = run.row()
                 if row is None:
@@ -245,6 +258,7 @@ def main():
     parser.add_argument("--steps", type=int, default=2000, help="of tokens")
     parser.add_argument("--policies", default="diloco:50", help="of rounds and tokens")
     parser.add_argument("--jobs", type=int, default=1, help="runs at the same time")
+    parser.add_argument("--known", help="rows of runs that are not made again")
     parser.add_argument("--folder", default="accuracy", help="of the runs")
     parser.add_argument("--out", default="accuracy", help="files without their ends")
     parser.add_argument("--kolo", default=os.path.join(HERE, "build/release/kolo"))
@@ -255,7 +269,7 @@ def main():
         print("\n".join("kolo " + command for *_, command in runs))
         return 0
     end_on_signals()
-    done = open_folder(o.folder)
+    done = open_folder(o.folder, o.known)
     study(o, runs, done)
     write(o, runs, done)
     print(f"{o.out}.md")

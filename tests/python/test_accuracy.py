@@ -88,6 +88,14 @@ with tempfile.TemporaryDirectory() as folder:
     with open(os.path.join(parts.folder, "text.txt"), encoding="utf-8") as f:
         assert f.read() == "another text"
 
+    # Rows of another folder count, those of a text only for the same one.
+    rows = os.path.join(whole.folder, "runs.jsonl")
+    assert accuracy.open_folder(os.path.join(folder, "other"), rows) == done
+    command = "train --data text:{text}"
+    with open(rows, "a", encoding="utf-8") as f:
+        f.write(json.dumps({"command": command, "text": accuracy.text_of(whole.folder, command)}) + "\n")
+    assert command in accuracy.open_folder(whole.folder) and command not in accuracy.open_folder(parts.folder, rows)
+
     # A run that fails ends the study with its cause.
     wrong = options(os.path.join(folder, "wrong"))
     wrong.jobs = 1
