@@ -62,11 +62,10 @@ typedef struct kolo_service_opts {
      * `serve` or `lost`. Requests of one client arrive in the order of their start. NULL: this rank
      * serves no client. */
     void (*serve)(void *arg, kolo_service_call *call);
-    /* Called once when a client has ended: `left` if it destroyed its service in order, otherwise
-     * its process ended, its host does not answer, or it sent an invalid message, which `reason`
-     * states. Its calls that have no reply yet still need one, which only frees the call. May be
-     * NULL.
-     */
+    /* Called once when a client has ended: `left` if it destroyed its service, in order or after an
+     * error (kolo_service_abandon), otherwise its process ended, its host does not answer, or it
+     * sent an invalid message; `reason` states which. Its calls that have no reply yet still need
+     * one, which only frees the call. May be NULL. */
     void (*lost)(void *arg, int client, bool left, const char *reason);
     /* Called after requests that this rank has started are complete, so that `serve` may start some
      * without waiting for them. May be NULL. */
@@ -99,6 +98,9 @@ KOLO_API kolo_status kolo_service_create(kolo_comm *comm, const kolo_service_opt
  * first, and let all clients finish (a barrier) before a server leaves. NULL is allowed. Blocks
  * until `serve`, `lost` and `completed` have returned; must not be called by them. */
 KOLO_API void kolo_service_destroy(kolo_service *service);
+/* After an error of this rank: kolo_service_destroy then sends its text to the others, which get it
+ * as `reason` and as the error of their requests to this rank. NULL is allowed as the service. */
+KOLO_API void kolo_service_abandon(kolo_service *service, const char *error);
 
 /* What a process needs to join, besides the job's secret: a text for kolo_service_join, valid until
  * the next call or until the service is destroyed. Servers that this rank has found lost are lost
@@ -150,7 +152,7 @@ typedef struct kolo_service_request {
         uint64_t input_handle, output_handle;
         int state;
         kolo_status status;
-        char error[256];
+        char error[448];
     } internal;
 } kolo_service_request;
 

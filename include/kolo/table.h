@@ -112,7 +112,7 @@ KOLO_API kolo_status kolo_table_create(kolo_comm *comm, const kolo_table_opts *o
  * have finished or are lost. NULL is allowed. Blocks. */
 KOLO_API void kolo_table_destroy(kolo_table *table);
 /* After an error of this rank: kolo_table_destroy then does not wait, and this rank is lost to the
- * others. */
+ * others, whose errors have the text of this thread's last error. */
 KOLO_API void kolo_table_abandon(kolo_table *table);
 /* Whether this rank is a worker. */
 KOLO_API bool kolo_table_works(const kolo_table *table);

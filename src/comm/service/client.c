@@ -23,7 +23,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { DRIVE_MS = 100, REPORT_MS = 1000 };
+enum { DRIVE_MS = 100, REPORT_MS = 1000, LEAVE_MS = 1000 };
 
 /* ---- progress reports ---- */
 
@@ -382,6 +382,25 @@ void kolo_client_abandon(kolo_client *c) {
     close(c->wake);
 }
 
+static bool is_sending(const kolo_client *c) {
+    for (int r = 0; r < c->size; r++) {
+        if (c->links[r].socket.fd >= 0 && c->links[r].sending) return true;
+    }
+    return false;
+}
+
+/* After an error: sends the rest of messages, behind which its text can follow. */
+static void send_rest(kolo_client *c) {
+    const int64_t deadline_ns = kolo_now_ns() + kolo_ms_to_ns(LEAVE_MS);
+    while (*c->error && is_sending(c) && kolo_now_ns() < deadline_ns) {
+        kolo_client_drive(c, DRIVE_MS, false);
+    }
+}
+
+void kolo_client_set_error(kolo_client *c, const char *text) {
+    snprintf(c->error, sizeof c->error, "%s", text);
+}
+
 void kolo_client_destroy(kolo_client *c) {
     if (!c) return;
     pthread_mutex_lock(&c->mutex);
@@ -391,11 +410,12 @@ void kolo_client_destroy(kolo_client *c) {
     if (c->wake >= 0) kick(c);
     kolo_service_thread_join(&c->thread);
     kolo_client_take_started(c);
+    send_rest(c);
     pthread_mutex_lock(&c->mutex);
     for (int r = 0; r < c->size; r++) {
         kolo_client_link *l = &c->links[r];
-        kolo_call_head head = {.type = KOLO_MESSAGE_LEAVE};
-        if (!l->sending) kolo_message_send_leave(&l->socket, &head, sizeof head);
+        kolo_call_head head = {.type = KOLO_MESSAGE_LEAVE, .input_bytes = strlen(c->error)};
+        if (!l->sending) kolo_message_send_leave(&l->socket, &head, sizeof head, c->error);
         kolo_client_break(c, l, KOLO_ERR_ARG, "is not connected: this rank has left the service");
     }
     pthread_mutex_unlock(&c->mutex);

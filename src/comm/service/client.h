@@ -31,6 +31,8 @@ void kolo_client_set_completed(kolo_client *client, void (*completed)(void *arg)
 void kolo_client_traffic(kolo_client *client, uint64_t *sent, uint64_t *received);
 /* See kolo_service_is_lost. */
 bool kolo_client_is_lost(kolo_client *client, int server);
+/* The text of an error, which the servers get when this client is destroyed. */
+void kolo_client_set_error(kolo_client *client, const char *text);
 /* NULL is allowed. */
 void kolo_client_destroy(kolo_client *client);
 /* In a forked child: closes its copies of the descriptors. */

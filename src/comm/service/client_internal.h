@@ -14,7 +14,7 @@ typedef struct kolo_client_link {
     kolo_message_socket socket;
     bool serves, mapped; /* constant after attaching */
     kolo_status broken;  /* OK: not broken */
-    char why[200];
+    char why[KOLO_SERVICE_TEXT_BYTES + 48];
     uint64_t serial;                    /* of the latest request sent */
     kolo_service_request *queue, **end; /* to be sent */
     kolo_call_head out;                 /* of the first one, if `sending` */
@@ -23,8 +23,10 @@ typedef struct kolo_client_link {
     kolo_service_request *awaiting; /* sent, without reply */
     kolo_reply_head in;             /* being received */
     size_t filled, body_filled;
-    kolo_service_request *reading; /* its reply is being received; NULL: none */
-    kolo_service_request report;   /* of progress; see KOLO_MESSAGE_PROGRESS */
+    kolo_service_request *reading;       /* its reply is being received; NULL: none */
+    char error[KOLO_SERVICE_TEXT_BYTES]; /* after which the server leaves, being received */
+    size_t error_filled;
+    kolo_service_request report; /* of progress; see KOLO_MESSAGE_PROGRESS */
 } kolo_client_link;
 
 struct kolo_client {
@@ -36,12 +38,13 @@ struct kolo_client {
     kolo_service_thread thread;
     void (*completed)(void *arg); /* constant, as its argument; NULL: not needed */
     void *completed_arg;
-    kolo_activity *activity; /* of this rank */
-    uint64_t seen;           /* of it, by the driver */
-    int64_t reported_ns;     /* when reports were due last; of the driver */
-    pthread_mutex_t mutex;   /* protects the following, and states of requests */
-    pthread_cond_t changed;  /* for callers: who drives has changed, or a request is complete */
-    pthread_cond_t work;     /* for the thread: reports are due, or no caller waits for a request */
+    kolo_activity *activity;             /* of this rank */
+    uint64_t seen;                       /* of it, by the driver */
+    int64_t reported_ns;                 /* when reports were due last; of the driver */
+    char error[KOLO_SERVICE_TEXT_BYTES]; /* after which this rank leaves; "": none */
+    pthread_mutex_t mutex;               /* protects the following, and states of requests */
+    pthread_cond_t changed; /* for callers: who drives has changed, or a request is complete */
+    pthread_cond_t work;    /* for the thread: reports are due, or no caller waits for a request */
     bool driven, stop, reports;
     int n_open, n_waiting; /* requests in flight; callers that wait, or hold */
     int n_before;          /* requests in flight when a caller began to hold */

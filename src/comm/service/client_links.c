@@ -12,6 +12,11 @@
 #include <unistd.h>
 
 enum { EVENTS = 16, SPIN_NS = 100000 };
+enum { PREFIX_BYTES = 32 }; /* what errors of a server begin with */
+
+_Static_assert(sizeof((kolo_service_request *)0)->internal.error >=
+                   KOLO_SERVICE_TEXT_BYTES + PREFIX_BYTES,
+               "a request has room for the text of a reply");
 
 /* ---- completion; the mutex is held ---- */
 
@@ -141,12 +146,27 @@ static void finish_reading(kolo_client *c, kolo_client_link *l) {
     l->filled = 0;
     q->reply_clock = h->clock;
     q->reply_bytes = (size_t)h->bytes;
-    char text[KOLO_SERVICE_TEXT_BYTES + 32] = "";
+    char text[KOLO_SERVICE_TEXT_BYTES + PREFIX_BYTES] = "";
     if (h->status != KOLO_OK) {
         snprintf(text, sizeof text, "server rank %d: %.*s", q->server, (int)h->bytes,
                  q->internal.error);
     }
     finish(c, q, (kolo_status)h->status, text);
+}
+
+/* The server leaves, and sends the text of the error after which it does, if there is one. */
+static kolo_status receive_leave(kolo_client *c, kolo_client_link *l, bool *ended) {
+    char why[sizeof l->error + 40];
+    if (l->in.bytes >= sizeof l->error) {
+        return KOLO_FAIL(KOLO_ERR_FORMAT, "sent an invalid end of the service");
+    }
+    KOLO_TRY(
+        kolo_message_receive(&l->socket, l->error, (size_t)l->in.bytes, &l->error_filled, ended));
+    if (l->error_filled < l->in.bytes && !*ended) return KOLO_OK;
+    snprintf(why, sizeof why, "has left the service%s%s", *l->error ? " after an error: " : "",
+             l->error);
+    lose(c, l, KOLO_ERR_PEER, why);
+    return KOLO_OK;
 }
 
 /* Receives a part of a reply. `*more`: there may be another one. */
@@ -155,10 +175,7 @@ static kolo_status receive_some(kolo_client *c, kolo_client_link *l, bool *more,
     if (!l->reading) {
         KOLO_TRY(kolo_message_receive(&l->socket, &l->in, sizeof l->in, &l->filled, ended));
         if (l->filled < sizeof l->in) return KOLO_OK;
-        if (l->in.type == KOLO_MESSAGE_LEAVE) {
-            lose(c, l, KOLO_ERR_PEER, "has left the service");
-            return KOLO_OK;
-        }
+        if (l->in.type == KOLO_MESSAGE_LEAVE) return receive_leave(c, l, ended);
         l->reading = take_awaiting(l);
         if (!l->reading) return KOLO_FAIL(KOLO_ERR_FORMAT, "sent an invalid reply");
         l->body_filled = l->in.placed ? (size_t)l->in.bytes : 0;

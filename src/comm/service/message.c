@@ -6,6 +6,7 @@
 #include "base/status.h"
 
 #include <errno.h>
+#include <string.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
 #include <unistd.h>
@@ -94,8 +95,9 @@ kolo_status kolo_message_send(kolo_message_socket *s, kolo_outgoing *m, bool *co
     return KOLO_OK;
 }
 
-void kolo_message_send_leave(kolo_message_socket *s, const void *head, size_t bytes) {
-    kolo_outgoing m = {.head = head, .head_bytes = bytes};
+void kolo_message_send_leave(kolo_message_socket *s, const void *head, size_t bytes,
+                             const char *text) {
+    kolo_outgoing m = {.head = head, .body = text, .head_bytes = bytes, .body_bytes = strlen(text)};
     if (s->fd >= 0) (void)write_some(s, &m);
 }
 

@@ -15,7 +15,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { KOLO_SERVICE_TEXT_BYTES = 200 }; /* error text of a reply */
+enum { KOLO_SERVICE_TEXT_BYTES = 400 }; /* error text of a reply, or of a rank that leaves */
 
 typedef enum kolo_message_type {
     KOLO_MESSAGE_CALL = 0x4b43414c,
@@ -23,7 +23,9 @@ typedef enum kolo_message_type {
                                        progress; 0: it waits. The clock of the reply: milliseconds
                                        since a client has made progress */
     KOLO_MESSAGE_REPLY = 0x4b524550,
-    KOLO_MESSAGE_LEAVE = 0x4b42594e, /* in both directions: the sender leaves; no other field */
+    KOLO_MESSAGE_LEAVE = 0x4b42594e, /* in both directions: the sender leaves. The body, of
+                                        input_bytes or bytes: the text of the error after which it
+                                        does. No other field */
 } kolo_message_type;
 
 typedef struct kolo_call_head {
@@ -71,9 +73,10 @@ typedef struct kolo_outgoing {
 
 /* Sends as much as the socket accepts. PEER: the connection is closed. */
 kolo_status kolo_message_send(kolo_message_socket *s, kolo_outgoing *m, bool *complete);
-/* Sends the head of LEAVE where the socket takes it, and no other message is being sent. The last
+/* Sends LEAVE, with a text, where the socket takes it, and no other message is being sent. The last
  * error is unchanged, since the caller may end because of it. */
-void kolo_message_send_leave(kolo_message_socket *s, const void *head, size_t bytes);
+void kolo_message_send_leave(kolo_message_socket *s, const void *head, size_t bytes,
+                             const char *text);
 /* Receives up to `bytes` in total at `to`, `*filled` of which have arrived before. `*ended`: the
  * other side has closed the connection. PEER: the connection is lost, or data has been changed on
  * the way (`changed`). */

@@ -254,6 +254,22 @@ static kolo_status begin(kolo_server *s, int rank, bool *paused) {
     return KOLO_OK;
 }
 
+/* The client leaves, and sends the text of the error after which it does, if there is one. */
+static kolo_status receive_leave(kolo_server *s, int rank, bool *ended) {
+    client *c = &s->clients[rank];
+    char reason[sizeof c->error + 32] = "it has left the service";
+    const uint64_t bytes = c->head.input_bytes;
+    if (bytes >= sizeof c->error) {
+        return KOLO_FAIL(KOLO_ERR_FORMAT, "an invalid end: an error of %llu bytes",
+                         (unsigned long long)bytes);
+    }
+    KOLO_TRY(kolo_message_receive(&c->socket, c->error, (size_t)bytes, &c->error_filled, ended));
+    if (c->error_filled < bytes && !*ended) return KOLO_OK;
+    if (*c->error) snprintf(reason, sizeof reason, "it ended after an error: %s", c->error);
+    kolo_server_end_client(s, rank, true, reason);
+    return KOLO_OK;
+}
+
 /* Receives a part of a request. `*more`: there may be another one. */
 static kolo_status receive_some(kolo_server *s, int rank, bool *more, bool *ended) {
     client *c = &s->clients[rank];
@@ -261,12 +277,9 @@ static kolo_status receive_some(kolo_server *s, int rank, bool *more, bool *ende
     if (!c->reading && c->filled < sizeof c->head) {
         KOLO_TRY(kolo_message_receive(&c->socket, &c->head, sizeof c->head, &c->filled, ended));
         if (c->filled < sizeof c->head) return KOLO_OK;
-        if (c->head.type == KOLO_MESSAGE_LEAVE) {
-            kolo_server_end_client(s, rank, true, "");
-            return KOLO_OK;
-        }
     }
     if (!c->reading) {
+        if (c->head.type == KOLO_MESSAGE_LEAVE) return receive_leave(s, rank, ended);
         KOLO_TRY(begin(s, rank, &c->paused));
         if (c->paused) return KOLO_OK;
     }

@@ -35,6 +35,8 @@ kolo_status kolo_server_start(kolo_server *server, int local_listener, int tcp_l
 void kolo_server_wake(void *server);
 /* Ends the thread: nothing is served any longer. */
 void kolo_server_stop(kolo_server *server);
+/* The text of an error, which the clients get when the server is destroyed. */
+void kolo_server_set_error(kolo_server *server, const char *text);
 /* Stops the thread and closes the connections. NULL is allowed. */
 void kolo_server_destroy(kolo_server *server);
 /* In a forked child: closes its copies of the descriptors. */

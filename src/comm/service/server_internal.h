@@ -36,6 +36,8 @@ typedef struct kolo_server_client {
     kolo_server_call *calls; /* [credits] */
     size_t held;             /* bytes of input buffers, and of replies to come */
     kolo_reply_queue replies;
+    char error[KOLO_SERVICE_TEXT_BYTES]; /* after which it leaves, being received */
+    size_t error_filled;
 } kolo_server_client;
 
 struct kolo_server {
@@ -54,8 +56,9 @@ struct kolo_server {
     kolo_service_thread thread;
     int listeners[2]; /* local, TCP; -1: none */
     kolo_key key;
-    kolo_protection protection; /* between hosts */
-    int64_t deadline_ns;        /* of the connections */
+    kolo_protection protection;          /* between hosts */
+    int64_t deadline_ns;                 /* of the connections */
+    char error[KOLO_SERVICE_TEXT_BYTES]; /* after which this rank leaves; "": none */
     kolo_server_client clients[];
 };
 

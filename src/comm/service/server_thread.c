@@ -8,6 +8,7 @@
 #include "comm/service/server_internal.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
@@ -167,9 +168,13 @@ void kolo_server_abandon(kolo_server *s) {
 }
 
 /* Sends that the server leaves, where the socket takes it. */
-static void send_leave(kolo_server_client *c) {
-    kolo_reply_head head = {.type = KOLO_MESSAGE_LEAVE};
-    if (!c->replies.first) kolo_message_send_leave(&c->socket, &head, sizeof head);
+static void send_leave(const kolo_server *s, kolo_server_client *c) {
+    kolo_reply_head head = {.type = KOLO_MESSAGE_LEAVE, .bytes = strlen(s->error)};
+    if (!c->replies.first) kolo_message_send_leave(&c->socket, &head, sizeof head, s->error);
+}
+
+void kolo_server_set_error(kolo_server *s, const char *text) {
+    snprintf(s->error, sizeof s->error, "%s", text);
 }
 
 void kolo_server_traffic(kolo_server *s, uint64_t *sent, uint64_t *received) {
@@ -196,7 +201,7 @@ void kolo_server_destroy(kolo_server *s) {
     close_listeners(s);
     for (int r = 0; r < s->size; r++) {
         kolo_server_client *c = &s->clients[r];
-        send_leave(c);
+        send_leave(s, c);
         kolo_message_close(&c->socket);
         kolo_reply_queue_drop(&c->replies);
         for (int i = 0; c->calls && i < s->opts.credits; i++) kolo_free(c->calls[i].buffer);

@@ -533,6 +533,12 @@ void kolo_service_destroy(kolo_service *service) {
     if (*error) (void)KOLO_FAIL(KOLO_ERR_PEER, "%s", error);
 }
 
+void kolo_service_abandon(kolo_service *service, const char *error) {
+    if (!service) return;
+    kolo_client_set_error(service->client, error);
+    if (service->server) kolo_server_set_error(service->server, error);
+}
+
 int kolo_service_server_count(const kolo_service *service) { return service->n_servers; }
 int kolo_service_server_rank(const kolo_service *service, int i) { return service->servers[i]; }
 

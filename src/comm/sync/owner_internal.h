@@ -7,6 +7,7 @@
 #include "comm/sync/adapt.h"
 #include "comm/sync/leases.h"
 #include "comm/sync/parameters_owner.h"
+#include "comm/transport/transport.h"
 
 #include <pthread.h>
 
@@ -78,9 +79,9 @@ struct kolo_parameters_owner {
     uint64_t pause_at; /* the latest; 0: none so far */
     uint64_t end;      /* of the leases that are asked for since the latest barrier; 0: none */
     uint64_t version;
-    bool ends;             /* a worker, or another owner, is lost that the job needs: */
-    char why[200];         /* which one, and why */
-    pthread_mutex_t mutex; /* protects the following; the others are constant once `ended` */
+    bool ends;                   /* a worker, or another owner, is lost that the job needs: */
+    char why[KOLO_REPORT_BYTES]; /* which one, and why */
+    pthread_mutex_t mutex;       /* protects the following; the others are constant once `ended` */
     pthread_cond_t all_gone;
     bool ended; /* no worker is present */
     kolo_parameters_stats stats;

@@ -481,7 +481,10 @@ kolo_status kolo_parameters_wait(kolo_parameters *p) {
     return kolo_order_finish(p->order);
 }
 
-void kolo_parameters_abandon(kolo_parameters *p) { p->abandoned = true; }
+void kolo_parameters_abandon(kolo_parameters *p) {
+    p->abandoned = true;
+    kolo_service_abandon(p->service, kolo_last_error());
+}
 
 void kolo_parameters_destroy(kolo_parameters *p) {
     if (!p || (p->comm && p->comm->inherited)) return;

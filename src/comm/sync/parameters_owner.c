@@ -62,7 +62,7 @@ static void answer_pull(owner *o, int w) {
     uint64_t stale = count_read(o, w, call->clock);
     kolo_owner_observe(o, (kolo_parameters_event){.read = true, .worker = w, .clock = call->clock});
     call->copied = !kolo_owner_is_active(&o->workers[w]); /* updates do not wait for it */
-    o->reply(call, KOLO_OK, stale | (uint64_t)o->choice << KOLO_CHOICE_SHIFT, o->values,
+    o->reply(call, KOLO_OK, stale | (uint64_t)o->choice << KOLO_CHOICE_SHIFT, values_for(o, call),
              o->has.values.count * sizeof(float));
 }
 
@@ -102,7 +102,7 @@ void kolo_parameters_owner_lost(void *arg, int client, bool left, const char *re
     if (number >= o->n_workers) {
         const bool needed =
             o->sums && o->n_present > 0 && kolo_owner_sums_need(o->sums, client, left);
-        if (needed) kolo_owner_end_job(o, "server rank", client, left ? "it ended" : reason);
+        if (needed) kolo_owner_end_job(o, "server rank", client, reason);
         return;
     }
     worker *w = &o->workers[number];
@@ -115,7 +115,7 @@ void kolo_parameters_owner_lost(void *arg, int client, bool left, const char *re
     const bool spared = joined || (!left && o->opts->spared > 0 && number >= o->opts->spared);
     if (!left && !w->gone) o->lost[number] = o->pushes[number] - w->skipped + 1;
     const bool needed = o->opts->needs_all && !spared && !w->gone;
-    if (needed) kolo_owner_end_job(o, "worker", number, left ? "it ended after an error" : reason);
+    if (needed) kolo_owner_end_job(o, "worker", number, reason);
     leave(o, number, !left);
     if (!o->ends) go_on(o);
 }

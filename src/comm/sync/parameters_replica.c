@@ -2,6 +2,7 @@
 
 #include "base/memory.h"
 #include "base/status.h"
+#include "comm/transport/transport.h"
 
 #include <stdatomic.h>
 #include <stdio.h>
@@ -9,17 +10,15 @@
 
 /* Requests of a client that have no answer: the parts of a push, and others such as the push, a
  * read and a lease; one more would be an error of the program. Of each there may be a loss, too. */
-enum { OPEN_MOST = KOLO_PUSH_PARTS_MOST + 8, REASON_BYTES = 100 };
+enum { OPEN_MOST = KOLO_PUSH_PARTS_MOST + 8 };
 
 /* Kinds between servers. */
 enum { COPY = 100, LOSS };
 
 /* What a leader is about to take: a request, or the loss of a worker. */
 typedef struct entry {
-    kolo_service_call *call; /* NULL: a loss */
+    kolo_service_call *call; /* NULL: a loss, which is in `losses` */
     int client;
-    bool left;
-    char reason[REASON_BYTES];
     kolo_service_request copy;
     bool used;
     bool sent; /* the copy; else the leader takes it once it is the first */
@@ -33,7 +32,7 @@ typedef struct replayed {
 
 typedef struct loss {
     bool lost, left;
-    char reason[REASON_BYTES];
+    char reason[KOLO_REPORT_BYTES];
 } loss;
 
 struct kolo_replicas {
@@ -54,7 +53,7 @@ struct kolo_replicas {
     size_t push_stride;
     kolo_service_call **held; /* [n_entries]: requests of workers, until it leads; as they came */
     int n_held;
-    loss *losses; /* [n_workers]: seen by this server, until it leads */
+    loss *losses; /* [n_workers]: seen by this server */
 };
 
 typedef kolo_replicas replicas;
@@ -103,7 +102,8 @@ static void take_entry(replicas *r) {
     if (e->call) {
         r->opts.of->serve(r->opts.leader, e->call);
     } else {
-        r->opts.of->lost(r->opts.leader, e->client, e->left, e->reason);
+        const loss *l = &r->losses[worker_of(r, e->client)];
+        r->opts.of->lost(r->opts.leader, e->client, l->left, l->reason);
     }
     e->used = false;
 }
@@ -185,14 +185,12 @@ static void lead(replicas *r, kolo_service_call *call) {
     }
 }
 
-static void lead_without(replicas *r, int client, bool left, const char *reason) {
+static void lead_without(replicas *r, int client, const loss *l) {
     entry *e = find_entry(r);
     KOLO_ASSERT(e); /* there is one for the loss of each worker */
     e->call = NULL;
     e->client = client;
-    e->left = left;
-    snprintf(e->reason, sizeof e->reason, "%s", reason);
-    copy_entry(r, e, LOSS, left, e->reason, strlen(e->reason));
+    copy_entry(r, e, LOSS, l->left, l->reason, strlen(l->reason));
 }
 
 /* ---- the follower ---- */
@@ -216,7 +214,7 @@ static void follow(replicas *r, kolo_service_call *copy) {
         return;
     }
     if (loses) {
-        char reason[REASON_BYTES];
+        char reason[KOLO_REPORT_BYTES];
         const int n = copy->input_bytes < sizeof reason ? (int)copy->input_bytes : 0;
         snprintf(reason, sizeof reason, "%.*s", n, n > 0 ? (const char *)copy->input : "");
         r->opts.of->lost(r->opts.follower, client, copy->key & 1, reason);
@@ -311,14 +309,11 @@ void kolo_replicas_lost(void *arg, int client, bool left, const char *reason) {
     const int follower = kolo_replicas_follower(r->leads, r->opts.servers);
     const int worker = worker_of(r, client);
     if (worker >= 0) {
-        lead_without(r, client, left, reason);
-        if (r->taken_over) {
-            r->opts.of->lost(r->opts.follower, client, left, reason);
-        } else {
-            loss *l = &r->losses[worker];
-            *l = (loss){.lost = true, .left = left};
-            snprintf(l->reason, sizeof l->reason, "%s", reason);
-        }
+        loss *l = &r->losses[worker];
+        *l = (loss){.lost = true, .left = left};
+        snprintf(l->reason, sizeof l->reason, "%s", reason);
+        lead_without(r, client, l);
+        if (r->taken_over) r->opts.of->lost(r->opts.follower, client, left, reason);
         drop_held(r, client); /* while it takes over, too */
     }
     if (client == rank_of(r, follower)) r->followed = false;

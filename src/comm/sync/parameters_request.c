@@ -52,7 +52,7 @@ void kolo_parameters_add_gradient(const kolo_parameters *p, int i, kolo_service_
 kolo_status kolo_parameters_end_parts(kolo_parameters *p, int i) {
     early_push *e = &p->early[i];
     kolo_status first = KOLO_OK;
-    char text[256] = "";
+    char text[KOLO_REPORT_BYTES] = "";
     for (int k = 0; k < e->n; k++) {
         kolo_status status = kolo_service_wait(p->service, &e->part[k], 0);
         if (status == KOLO_OK || first != KOLO_OK) continue;
@@ -135,7 +135,7 @@ kolo_status kolo_parameters_run(kolo_parameters *p, int i, kolo_service_request 
 kolo_status kolo_parameters_wait_for(kolo_parameters *p, kolo_service_request *requests, int first,
                                      int end) {
     kolo_status failed = KOLO_OK;
-    char text[256] = "";
+    char text[KOLO_REPORT_BYTES] = "";
     for (int i = first; i < end; i++) {
         kolo_status status = kolo_parameters_await(p, i, &requests[i]);
         if (status == KOLO_OK || failed != KOLO_OK) continue;
@@ -147,14 +147,14 @@ kolo_status kolo_parameters_wait_for(kolo_parameters *p, kolo_service_request *r
 
 kolo_status kolo_parameters_fail_after(kolo_parameters *p, kolo_service_request *requests, int n,
                                        kolo_status status) {
-    char text[256];
+    char text[KOLO_REPORT_BYTES];
     snprintf(text, sizeof text, "%s", kolo_last_error());
     (void)kolo_parameters_wait_for(p, requests, 0, n);
     return KOLO_FAIL(status, "%s", text);
 }
 
 kolo_status kolo_parameters_signal_all(kolo_parameters *p, uint32_t kind, kolo_status first) {
-    char text[256];
+    char text[KOLO_REPORT_BYTES];
     snprintf(text, sizeof text, "%s", kolo_last_error());
     for (int k = 0; k < 2 * p->n_parts; k++) { /* starts all, then waits for them */
         const int i = k % p->n_parts;

@@ -76,7 +76,7 @@ static uint64_t largest_reply(const kolo_parameters *p, const kolo_service_reque
 static kolo_status end_push(kolo_parameters *p) {
     if (!p->pushing) return KOLO_OK;
     kolo_status status = kolo_parameters_wait_for(p, p->pushes, 0, p->n_pushed);
-    char text[256] = "";
+    char text[KOLO_REPORT_BYTES] = "";
     if (status != KOLO_OK) snprintf(text, sizeof text, "%s", kolo_last_error());
     p->pushing = false;
     p->n_pushed = 0;

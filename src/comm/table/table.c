@@ -413,7 +413,7 @@ static kolo_status run_at(kolo_table *t, int i, kolo_service_request *q) {
 /* Waits for the first n requests; returns the first error. */
 static kolo_status wait_all(kolo_table *t, kolo_service_request *requests, int n) {
     kolo_status first = KOLO_OK;
-    char text[256] = "";
+    char text[KOLO_REPORT_BYTES] = "";
     for (int s = 0; s < n; s++) {
         const kolo_status status = await_at(t, s, &requests[s]);
         if (status == KOLO_OK || first != KOLO_OK) continue;
@@ -428,7 +428,7 @@ static kolo_status start_all(kolo_table *t, transfer *x) {
     for (int s = 0; s < t->n_servers; s++) {
         const kolo_status status = start_at(t, s, &x->requests[s]);
         if (status == KOLO_OK) continue;
-        char text[256];
+        char text[KOLO_REPORT_BYTES];
         snprintf(text, sizeof text, "%s", kolo_last_error());
         (void)wait_all(t, x->requests, s);
         return KOLO_FAIL(status, "%s", text);
@@ -561,7 +561,7 @@ kolo_status kolo_table_finish(kolo_table *t) {
     if (t->finished) return KOLO_OK;
     t->finished = true;
     kolo_status first = kolo_table_flush(t);
-    char text[256];
+    char text[KOLO_REPORT_BYTES];
     snprintf(text, sizeof text, "%s", kolo_last_error());
     for (int s = 0; s < t->n_servers; s++) { /* also if one is lost: the others wait for it */
         kolo_service_request q = request_of(t, s, KOLO_TABLE_FINISH);
@@ -670,7 +670,10 @@ kolo_status kolo_table_load_rows(kolo_table *t, const kolo_table_rows *rows) {
     return KOLO_OK;
 }
 
-void kolo_table_abandon(kolo_table *t) { t->abandoned = true; }
+void kolo_table_abandon(kolo_table *t) {
+    t->abandoned = true;
+    kolo_service_abandon(t->service, kolo_last_error());
+}
 
 void kolo_table_destroy(kolo_table *t) {
     if (!t || t->comm->inherited) return;

@@ -3,6 +3,7 @@
 #include "base/memory.h"
 #include "comm/table/id_batch.h"
 #include "comm/table/row_copy.h"
+#include "comm/transport/transport.h"
 
 #include <pthread.h>
 #include <stdio.h>
@@ -24,13 +25,13 @@ struct kolo_table_owner {
     bool again; /* workers may send what it has taken: kolo_parameters_owner_lead */
     kolo_rows *rows;
     int n_workers, n_present;
-    worker *workers;      /* [n_workers] */
-    kolo_id_batch ids;    /* of a step of several workers; bsp only, */
-    float *sums;          /* as the sums of their gradients */
-    float *read;          /* [batch][width]: rows on their way */
-    int missing;          /* a lost worker that ends the job; -1: none */
-    char why[160];        /* it is missing */
-    pthread_mutex_t lock; /* protects `ended` */
+    worker *workers;             /* [n_workers] */
+    kolo_id_batch ids;           /* of a step of several workers; bsp only, */
+    float *sums;                 /* as the sums of their gradients */
+    float *read;                 /* [batch][width]: rows on their way */
+    int missing;                 /* a lost worker that ends the job; -1: none */
+    char why[KOLO_REPORT_BYTES]; /* it is missing */
+    pthread_mutex_t lock;        /* protects `ended` */
     pthread_cond_t all_gone;
     bool ended; /* no worker is present */
 };
@@ -217,7 +218,7 @@ void kolo_table_owner_lost(void *arg, int client, bool left, const char *reason)
     free_call(o, take(&w->pull));
     if (o->opts->needs_all && !w->gone && o->missing < 0) {
         o->missing = client;
-        snprintf(o->why, sizeof o->why, "%s", left ? "it ended after an error" : reason);
+        snprintf(o->why, sizeof o->why, "%s", reason);
     }
     leave(o, client);
     if (o->missing < 0) {

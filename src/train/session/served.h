@@ -36,7 +36,7 @@ bool kolo_served_ended(kolo_served *served, int64_t timeout_ms);
 kolo_status kolo_served_stop(kolo_served *served);
 /* Waits for all workers if this rank owns a part, unless it is abandoned. */
 void kolo_served_destroy(kolo_served *served);
-/* After an error of this rank: the others get an error too. */
+/* After an error of this rank, the last one: the others get it, too. */
 void kolo_served_abandon(kolo_served *served);
 /* Copies the values of the owners, and their optimizer state, to the session. */
 kolo_status kolo_served_read_all(kolo_served *served, kolo_session *session);

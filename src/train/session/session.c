@@ -273,11 +273,11 @@ kolo_status kolo_session_create_for(const kolo_session_config *opts, kolo_comm *
 }
 
 void kolo_session_fail(kolo_session *s, kolo_status status) {
-    if (s && s->groups) kolo_mesh_comms_fail(s->groups, status);
-    if (s) kolo_store_abort_if_failed(s->store, s->comm);
-    if (!s || !s->served) return;
-    kolo_served_abandon(s->served);
-    s->ended = true;
+    if (!s) return;
+    if (s->served) kolo_served_abandon(s->served);
+    s->ended = s->ended || s->served;
+    if (s->groups) kolo_mesh_comms_fail(s->groups, status);
+    kolo_store_abort_if_failed(s->store, s->comm);
 }
 
 kolo_status kolo_session_end(kolo_session *s, kolo_status status) {

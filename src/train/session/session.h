@@ -302,7 +302,7 @@ void kolo_session_set_callback(kolo_session *session, bool runs);
 /* ARG meanwhile, of several ranks: for what all of them call; and as kolo_session_check_works. */
 kolo_status kolo_session_check_together(const kolo_session *session);
 /* Before a session is destroyed because of an error, the last one: the ranks that wait for this one
- * in groups of a mesh get it. */
+ * in groups of a mesh, or at servers, get it. */
 void kolo_session_fail(kolo_session *session, kolo_status status);
 
 /* One optimizer step on a global batch of which `batch` is this rank's share; `sums` is over all

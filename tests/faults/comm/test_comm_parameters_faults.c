@@ -1,5 +1,7 @@
 /* Parameters on servers whose workers or owners die. */
 #include "base/clock.h"
+#include "base/compiler.h"
+#include "base/memory.h"
 #include "base/status.h"
 #include "kolo/parameters.h"
 #include "support/support.h"
@@ -66,8 +68,74 @@ static void the_others_go_on_without_a_killed_worker(void **state) {
 
 static void a_killed_owner_is_named(void **state) { check(&(scene){.victim = OWNER}); }
 
+/* ---- errors ---- */
+
+typedef struct failure {
+    int staleness, servers, replicas;
+    rank_transport transport;
+    size_t count;
+} failure;
+
+/* A worker ends after an error, behind a push, while the others wait for it, or make steps without
+ * it. */
+static kolo_status failing_body(kolo_comm *comm, const void *arg, void *result) {
+    enum { FAILS_AT = 3, MOST = 1000000 };
+    const failure *f = arg;
+    const int rank = kolo_comm_rank(comm);
+    float *values = kolo_zalloc(f->count * sizeof *values);
+    float *gradient = kolo_zalloc(f->count * sizeof *gradient);
+    kolo_parameters *p;
+    const kolo_parameters_opts opts = {.servers = f->servers,
+                                       .staleness = f->staleness,
+                                       .replicas = f->replicas,
+                                       .needs_all = true,
+                                       .update = update};
+    if (!values || !gradient) return KOLO_NOMEM(f->count * sizeof *values);
+    KOLO_TRY(kolo_parameters_create(comm, values, f->count, &opts, &p));
+    kolo_status status = kolo_parameters_works(p) ? KOLO_OK : kolo_parameters_wait(p);
+    for (int i = 0; kolo_parameters_works(p) && status == KOLO_OK && i < MOST; i++) {
+        status = kolo_parameters_pull(p, values);
+        if (status == KOLO_OK) status = kolo_parameters_push(p, gradient);
+        if (rank != VICTIM || i < FAILS_AT) continue;
+        status = KOLO_FAIL(KOLO_ERR_FORMAT, "sample 7 is damaged");
+    }
+    if (status != KOLO_OK) kolo_parameters_abandon(p);
+    kolo_parameters_destroy(p);
+    kolo_free(values);
+    kolo_free(gradient);
+    return status;
+}
+
+/* All ranks state what went wrong, and where. */
+static void an_error_of_a_worker_is_stated_by_all(void **state) {
+    static const failure failures[] = {
+        {0, 1, 0, RANKS_THREAD, COUNT}, {KOLO_STALENESS_ANY, 1, 0, RANKS_TCP, COUNT},
+        {0, 1, 0, RANKS_TCP, 2 << 20}, /* more than a connection takes at once */
+        {2, 2, 0, RANKS_THREAD, COUNT}, {KOLO_STALENESS_ANY, 2, 1, RANKS_THREAD, COUNT},
+        {0, 0, 0, RANKS_THREAD, COUNT},
+    };
+    for (size_t i = 0; i < KOLO_COUNT(failures); i++) {
+        rank_outcome outcomes[VICTIM_RANKS];
+        const rank_job job = {.n = VICTIM_RANKS,
+                              .transport = failures[i].transport,
+                              .body = failing_body,
+                              .arg = &failures[i],
+                              .arg_bytes = sizeof failures[i],
+                              .outcomes = outcomes};
+        assert_int_not_equal(run_rank_job(&job), KOLO_OK);
+        for (int r = 0; r < VICTIM_RANKS; r++) {
+            const rank_outcome *o = &outcomes[r];
+            const bool names = strstr(o->error, "worker 1 is lost") ||
+                               strstr(o->error, "server rank 1 has left") || r == VICTIM;
+            if (names && strstr(o->error, "sample 7 is damaged")) continue;
+            fail_msg("failure %zu, rank %d: status %d: %s", i, r, (int)o->status, o->error);
+        }
+    }
+}
+
 TEST_MAIN(test_comm_parameters_faults) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(an_error_of_a_worker_is_stated_by_all),
         cmocka_unit_test(the_others_go_on_without_a_killed_worker),
         cmocka_unit_test(a_killed_owner_is_named),
     };

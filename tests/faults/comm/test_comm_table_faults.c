@@ -79,6 +79,45 @@ static kolo_status body(kolo_comm *comm, const void *arg, void *result) {
     return status;
 }
 
+/* A worker ends after an error while the others wait for it. */
+static kolo_status failing_body(kolo_comm *comm, const void *arg, void *result) {
+    const kolo_table_opts opts = {.width = WIDTH,
+                                  .bytes = 1 << 20,
+                                  .batch = IDS,
+                                  .servers = 1,
+                                  .needs_all = true,
+                                  .update = update};
+    const int rank = kolo_comm_rank(comm);
+    const uint64_t id = 7;
+    float row[WIDTH] = {0};
+    kolo_table *t;
+    KOLO_TRY(kolo_table_create(comm, &opts, &t));
+    kolo_status status = KOLO_OK;
+    for (int i = 0; kolo_table_works(t) && status == KOLO_OK; i++) {
+        status = kolo_table_pull(t, &id, 1, row);
+        if (rank == VICTIM && i == DEATH) {
+            status = KOLO_FAIL(KOLO_ERR_FORMAT, "sample 7 is damaged");
+        } else if (status == KOLO_OK) {
+            status = kolo_table_push(t, &id, 1, row);
+        }
+    }
+    if (status != KOLO_OK) kolo_table_abandon(t);
+    kolo_table_destroy(t);
+    return status;
+}
+
+static void an_error_of_a_worker_is_stated_by_all(void **state) {
+    rank_outcome outcomes[VICTIM_RANKS];
+    const rank_job job = {
+        .n = VICTIM_RANKS, .transport = RANKS_THREAD, .body = failing_body, .outcomes = outcomes};
+    assert_int_not_equal(run_rank_job(&job), KOLO_OK);
+    for (int r = 0; r < OWNER; r++) {
+        const bool names = strstr(outcomes[r].error, "worker 1 is lost") || r == VICTIM;
+        if (names && strstr(outcomes[r].error, "sample 7 is damaged")) continue;
+        fail_msg("rank %d: status %d: %s", r, (int)outcomes[r].status, outcomes[r].error);
+    }
+}
+
 /* ---- servers with replicas ---- */
 
 enum { FIRST_SERVER = 2, SERVERS = 2 };
@@ -172,6 +211,7 @@ TEST_MAIN(test_comm_table_faults) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_others_go_on_without_a_killed_worker),
         cmocka_unit_test(a_worker_that_the_job_needs_ends_it),
+        cmocka_unit_test(an_error_of_a_worker_is_stated_by_all),
         cmocka_unit_test(a_killed_owner_is_named),
         cmocka_unit_test(rows_continue_from_a_replica),
     };

@@ -471,6 +471,44 @@ static void an_op_that_fails_ends_the_step_of_all_ranks(void **state) {
     assert_non_null(strstr(kolo_last_error(), "op limited: no gradient for mode 3"));
 }
 
+/* Rank 1 fails in its third step, rank 2 is a server. */
+static kolo_status fail_at_servers(kolo_comm *comm, const void *arg, void *result) {
+    enum { FAILS_AT = 2 };
+    const kolo_session_opts opts = {
+        .batch = 2, .lr = 0.05, .sync = KOLO_SYNC_PS, .servers = 1, .consistency = arg};
+    const int rank = kolo_comm_rank(comm);
+    uint8_t x[2 * ELEMENTS] = {0};
+    const kolo_batch batch = {.count = 2, .n_fields = 1, .fields = fields, .data = {x}};
+    kolo_metrics metrics;
+    kolo_session *session;
+    KOLO_TRY(kolo_session_create(comm, &opts, build_limited, NULL, &session));
+    kolo_status status = kolo_session_is_server(session) ? kolo_session_serve(session) : KOLO_OK;
+    for (int i = 0; status == KOLO_OK && !kolo_session_is_server(session); i++) {
+        if (rank == 1 && i == FAILS_AT) memset(x, 255, ELEMENTS);
+        status = kolo_session_step(session, &batch, &metrics);
+    }
+    kolo_session_destroy(session);
+    return status;
+}
+
+static void an_op_that_fails_is_stated_by_all_that_wait_at_servers(void **state) {
+    static const char *const policies[] = {"bsp", "asp"};
+    for (size_t i = 0; i < KOLO_COUNT(policies); i++) {
+        rank_outcome outcomes[3];
+        const rank_job job = {.n = 3,
+                              .transport = RANKS_THREAD,
+                              .body = fail_at_servers,
+                              .arg = policies[i],
+                              .arg_bytes = strlen(policies[i]) + 1,
+                              .outcomes = outcomes};
+        (void)run_rank_job(&job);
+        for (int r = 0; r < 3; r++) {
+            if (strstr(outcomes[r].error, "op limited: cannot compute ")) continue;
+            fail_msg("%s, rank %d: %s", policies[i], r, outcomes[r].error);
+        }
+    }
+}
+
 /* ---- graphs that a session refuses ---- */
 
 typedef struct flaw {
@@ -579,6 +617,7 @@ TEST_MAIN(test_own_models) {
         cmocka_unit_test(layers_agree_over_ranks_and_kernels),
         cmocka_unit_test(ops_of_a_program_agree_over_ranks),
         cmocka_unit_test(an_op_that_fails_ends_the_step_of_all_ranks),
+        cmocka_unit_test(an_op_that_fails_is_stated_by_all_that_wait_at_servers),
         cmocka_unit_test(means_leave_out_ignored_labels),
         cmocka_unit_test(other_graphs_are_refused),
         cmocka_unit_test(other_samples_are_refused),

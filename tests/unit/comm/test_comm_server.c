@@ -206,6 +206,32 @@ static void a_client_leaves(void **state) {
     poll_all(&s);
     assert_int_equal(s.left[1], 1);
     assert_int_equal(s.lost[0], 0);
+    assert_string_equal(s.reason, "it has left the service");
+    close_scene(&s);
+}
+
+/* The text of its error may come in parts, or not as a whole. */
+static void a_client_leaves_after_an_error(void **state) {
+    static const char text[] = "sample 7 is damaged";
+    enum { FIRST = 6, ALL = sizeof text - 1 };
+    scene s;
+    open_scene(&s);
+    kolo_call_head head = {.type = KOLO_MESSAGE_LEAVE, .input_bytes = ALL};
+    for (int c = 0; c < CLIENTS; c++) {
+        assert_int_equal(send(s.fds[c], &head, sizeof head, 0), sizeof head);
+        assert_int_equal(send(s.fds[c], text, FIRST, 0), FIRST);
+        poll_all(&s);
+        assert_int_equal(s.lost[c], 0);
+    }
+    assert_int_equal(send(s.fds[0], text + FIRST, ALL - FIRST, 0), ALL - FIRST);
+    poll_all(&s);
+    assert_int_equal(s.left[0], 1);
+    assert_string_equal(s.reason, "it ended after an error: sample 7 is damaged");
+    close(s.fds[1]);
+    s.fds[1] = -1;
+    poll_all(&s);
+    assert_int_equal(s.left[1], 1);
+    assert_string_equal(s.reason, "it ended after an error: sample");
     close_scene(&s);
 }
 
@@ -216,6 +242,7 @@ static void invalid_requests_are_refused(void **state) {
         const char *reason;
     } cases[] = {
         {{.type = 7, .serial = 1}, "type 00000007"},
+        {{.type = KOLO_MESSAGE_LEAVE, .input_bytes = KOLO_SERVICE_TEXT_BYTES}, "an invalid end"},
         {{.type = KOLO_MESSAGE_REPLY, .serial = 1}, "an invalid request"},
         {{.type = KOLO_MESSAGE_CALL, .serial = 2}, "number 2 after 0"},
         {{.type = KOLO_MESSAGE_CALL, .serial = 1, .input_bytes = CLIENT_BYTES}, "at most"},
@@ -420,6 +447,7 @@ TEST_MAIN(test_comm_server) {
         cmocka_unit_test(credits_bound_the_calls_in_progress),
         cmocka_unit_test(the_end_of_a_paused_client_is_detected),
         cmocka_unit_test(a_client_leaves),
+        cmocka_unit_test(a_client_leaves_after_an_error),
         cmocka_unit_test(invalid_requests_are_refused),
         cmocka_unit_test(protected_requests_are_served),
         cmocka_unit_test(a_paused_protected_client_goes_on),
