@@ -146,6 +146,10 @@ typedef struct kolo_parameters_opts {
     /* Called at the owner, in the service's thread, with the settings of kolo_parameters_configure,
      * for each of its parts. An error is that of the call. NULL: there are no settings. */
     kolo_status (*configure)(void *arg, const void *settings, size_t bytes);
+    /* Copies the values of the owner to `values`, in the service's thread, when a worker reads
+     * them: to the memory of that worker, where that is mapped. Then updates keep the values
+     * themselves. NULL: they are in `values` of kolo_parameters_update. */
+    void (*copy_values)(void *arg, float *values);
     /* Copies the state of the owner to `state`; in the service's thread. Required there with a
      * state.
      */

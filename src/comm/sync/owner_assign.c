@@ -13,6 +13,7 @@ bool kolo_owner_is_settable(const kolo_parameters_owner *o) {
 void kolo_owner_set_values(kolo_parameters_owner *o, const float *own) {
     const size_t values = o->has.values.count;
     memcpy(o->values, own, values * sizeof *own);
+    o->current = true;
     memcpy(o->state, own + values, o->has.state.count * sizeof *own);
     if (o->opts->load) o->opts->load(o->opts->arg, own);
 }

@@ -51,6 +51,7 @@ struct kolo_parameters_owner {
     int n_not_lost; /* present, or finished */
     float *values, *state;
     bool placed;                   /* values are in memory of the caller */
+    bool current;                  /* `values` has those of the latest update */
     float *sum;                    /* of gradients; bsp only, */
     bool sum_shared;               /* in memory of the caller */
     const void **summands;         /* [2 n_workers]: of a step, late ones included; */

@@ -47,7 +47,7 @@ kolo_parameters_update kolo_owner_describe(const owner *o, const float *gradient
                                            uint64_t clock) {
     return (kolo_parameters_update){.first = o->has.values.first,
                                     .count = o->has.values.count,
-                                    .values = o->values,
+                                    .values = o->opts->copy_values ? NULL : o->values,
                                     .gradient = gradient,
                                     .workers = n,
                                     .least = least_of(o),
@@ -61,6 +61,7 @@ kolo_parameters_update kolo_owner_describe(const owner *o, const float *gradient
 void kolo_owner_apply(owner *o, const float *gradient, int n, int w, uint64_t clock) {
     const kolo_parameters_update u = kolo_owner_describe(o, gradient, n, w, clock);
     if (o->has.values.count > 0) o->opts->update(o->opts->arg, &u);
+    o->current = !o->opts->copy_values;
     if (o->adapt) add_loss(o);
     o->version++;
     pthread_mutex_lock(&o->mutex);

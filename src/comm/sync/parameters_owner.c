@@ -54,6 +54,20 @@ static bool may_read(const owner *o, int w, uint64_t clock) {
     return kolo_owner_slowest(o) >= clock - bound;
 }
 
+/* The values of a reply, in the worker's memory if they can be copied there directly. Those that
+ * workers copy themselves are copied once after an update. */
+static const float *values_for(owner *o, const kolo_service_call *call) {
+    const bool mapped = call->output && (uintptr_t)call->output % sizeof(float) == 0;
+    if (o->current || o->has.values.count == 0) return o->values;
+    if (mapped && (!o->placed || call->copied)) {
+        o->opts->copy_values(o->opts->arg, call->output);
+        return call->output;
+    }
+    o->opts->copy_values(o->opts->arg, o->values);
+    o->current = true;
+    return o->values;
+}
+
 static void answer_pull(owner *o, int w) {
     if (!o->workers[w].pull || !may_read(o, w, o->workers[w].pull->clock)) return;
     kolo_service_call *call = kolo_owner_take(&o->workers[w].pull);
@@ -432,6 +446,7 @@ kolo_status kolo_parameters_owner_create(const kolo_parameters_opts *opts, const
     o->has = *has;
     if (!opts->unpack) o->has.pushed = has->gradient;
     o->staleness = opts->staleness;
+    o->current = true;
     o->now_ns = kolo_now_ns;
     size_t bytes = (has->values.count + 1) * sizeof(float);
     size_t sum_bytes = (has->gradient.count + 1) * sizeof(float);

@@ -392,12 +392,13 @@ static void begin_update(kolo_owner *o, const kolo_parameters_update *u) {
     o->step = o->norm = 0;
 }
 
-/* Workers read what the updates of the plan have made. */
-static void end_update(const kolo_owner *o, const kolo_parameters_update *u) {
-    if (o->opts.rounds) take_statistics(o);
-    memcpy(u->values, o->totals, kolo_division_totals(o->division) * sizeof(float));
+/* What workers read. */
+static void copy_values(void *arg, float *values) {
+    const kolo_owner *o = enter(arg);
+    const size_t totals = kolo_division_totals(o->division);
+    memcpy(values, o->totals, totals * sizeof *values);
     kolo_division_gather(o->division, o->part, KOLO_ROWS_PULLED, true, o->value_at,
-                         u->values + kolo_division_totals(o->division));
+                         values + totals);
 }
 
 /* A push without samples, or a step of such, changes nothing. */
@@ -412,7 +413,7 @@ static void update(void *arg, const kolo_parameters_update *u) {
     } else {
         if (o->n_norms == 0) begin_update(o, u);
         run_update(o, o->part / o->opts.owners);
-        end_update(o, u);
+        if (o->opts.rounds) take_statistics(o);
     }
     leave(arg);
 }
@@ -593,6 +594,7 @@ kolo_status kolo_owner_serve(kolo_owner *o, const kolo_division *division,
     KOLO_TRY(add_readers(o));
     opts->load = load;
     opts->configure = configure;
+    opts->copy_values = copy_values;
     opts->save = save;
     opts->update = update;
     opts->check = check;

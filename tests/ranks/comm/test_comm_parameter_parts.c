@@ -30,12 +30,15 @@ static void load_part(void *arg, const float *initial) {
 static void update_part(void *arg, const kolo_parameters_update *u) {
     kept *k = arg;
     for (int i = 0; i < 3; i++) k->total[i] += u->gradient[i];
-    u->values[0] = k->total[0];
+    if (u->values) u->values[0] = k->total[0];
 }
+
+static void copy_part(void *arg, float *values) { values[0] = ((kept *)arg)->total[0]; }
 
 static void save_part(void *arg, float *state) { state[0] = ((kept *)arg)->total[2]; }
 
-/* Two workers, and two owners with a value, a state and three numbers of a gradient each. */
+/* Two workers, and two owners with a value, a state and three numbers of a gradient each. The
+ * argument: whether owners keep their values. */
 static kolo_status parts_body(kolo_comm *comm, const void *arg, void *result) {
     static const float initial[] = {1, 2, 3, 4};
     const int rank = kolo_comm_rank(comm);
@@ -47,6 +50,7 @@ static kolo_status parts_body(kolo_comm *comm, const void *arg, void *result) {
                                  .needs_all = true,
                                  .load = load_part,
                                  .update = update_part,
+                                 .copy_values = *(const bool *)arg ? copy_part : NULL,
                                  .save = save_part,
                                  .arg = &own};
     kolo_parameters *p;
@@ -78,8 +82,11 @@ static kolo_status parts_body(kolo_comm *comm, const void *arg, void *result) {
 }
 
 static void owners_have_parts_and_state(void **state) {
-    ASSERT_OK(run_ranks(4, RANKS_THREAD, parts_body, NULL, 0));
-    ASSERT_OK(run_ranks(4, RANKS_TCP, parts_body, NULL, 0));
+    for (int i = 0; i < 2; i++) {
+        const bool copies = i == 1;
+        ASSERT_OK(run_ranks(4, RANKS_THREAD, parts_body, &copies, sizeof copies));
+        ASSERT_OK(run_ranks(4, RANKS_TCP, parts_body, &copies, sizeof copies));
+    }
 }
 
 /* ---- pushes that are checked ---- */

@@ -141,7 +141,6 @@ static void run(const setting *c) {
         float *g = gradient + KOLO_SUMMED_HEAD + metrics;
         for (size_t i = 0; i < n; i++) g[i] = 0.3F * kolo_rng_normal(&rng, drawn++);
         const kolo_parameters_update u = {.count = part.values,
-                                          .values = values,
                                           .gradient = gradient,
                                           .workers = 1,
                                           .least = c->rounds ? PARTS : 0,
@@ -154,6 +153,7 @@ static void run(const setting *c) {
         simulate_push(&s, c, worker, g);
     }
     double samples;
+    calls.copy_values(calls.arg, values);
     memcpy(&samples, values, sizeof samples);
     assert_true(samples == (double)SAMPLES * s.updates && s.updates > 10);
     memcpy(&made, values + totals - 2, sizeof made);
@@ -328,7 +328,6 @@ static void steps_are_set_at_different_clocks(void **state) {
         const int clocks[] = {pushes[i].w0, pushes[i].w1};
         const kolo_parameters_update u = {
             .count = part.values,
-            .values = values,
             .gradient = gradient,
             .workers = pushes[i].worker < 0 ? 2 : 1,
             .worker = pushes[i].worker,
@@ -336,6 +335,7 @@ static void steps_are_set_at_different_clocks(void **state) {
             .clock = (uint64_t)(clocks[0] > clocks[1] ? clocks[0] : clocks[1]),
             .latest = clocks[0] > clocks[1] ? 0 : 1};
         calls.update(calls.arg, &u);
+        calls.copy_values(calls.arg, values);
         for (int w = 0; w < 2; w++) {
             const kolo_parameters_event e = {.worker = w, .clock = (uint64_t)clocks[w]};
             if (clocks[w] >= 0) calls.observe(calls.arg, &e);
