@@ -1,17 +1,20 @@
 /* Pushes and pulls between workers and servers; see kolo/bench.h.
  *
  * A vector has one slice per server, which is exchanged in pieces: a piece is pulled after it has
- * been pushed, while the next one is pushed. A server keeps a copy of each worker's vector: a push
- * copies the worker's slice to it, a pull copies it back. Where ranks share memory, the server
- * makes the copies of pushes and the workers those of pulls. The bound is the rate of these copies
- * without a service: before and after the measurement all ranks copy out of each other's memory at
- * the same time, without waiting for each other. */
+ * been pushed, while the next one is pushed. So with k pieces both directions of a link are used at
+ * the same time but for the first piece and the last, k / (k + 1) of the time; but each piece takes
+ * time of its own. Over connections, of some sizes of pieces the fastest is taken. A server keeps a
+ * copy of each worker's vector: a push copies the worker's slice to it, a pull copies it back.
+ * Where ranks share memory, the server makes the copies of pushes and the workers those of pulls.
+ * The bound is the rate of these copies without a service: before and after the measurement all
+ * ranks copy out of each other's memory at the same time, without waiting for each other. */
 #include "base/clock.h"
 #include "base/integer.h"
 #include "base/memory.h"
 #include "base/number.h"
 #include "base/status.h"
 #include "comm/bench/bench_ranks.h"
+#include "comm/engine/family.h"
 #include "comm/service/waits.h"
 #include "kolo/bench.h"
 #include "kolo/service.h"
@@ -19,7 +22,10 @@
 #include <string.h>
 
 enum { ITERATIONS_LEAST = 5, ITERATIONS_MOST = 20000, WARM_UP = 2, SERVERS_MAX = 1024 };
-enum { PIECE_BYTES = 512 << 10, PIECES_MOST = 128 };
+enum { PIECES_MOST = 128 };
+
+/* Of a piece: the first in shared memory. */
+static const size_t piece_sizes[] = {512 << 10, 64 << 10, 16 << 10};
 enum { PUSH, PULL };
 enum { LINE = 64 }; /* slices are aligned to it */
 
@@ -42,7 +48,9 @@ typedef struct bench {
     double *us;            /* [ITERATIONS_MOST] */
     store store;
     kolo_bench_copies copies;
-    double bound;                   /* their rate, the largest so far */
+    double bound; /* their rate, the largest so far */
+    bool maps;    /* all servers share memory with the workers */
+    size_t piece_bytes;
     int n_pieces;                   /* of a slice, at most */
     kolo_service_request *requests; /* [n_servers][n_pieces][2] */
 } bench;
@@ -67,7 +75,7 @@ static void slice_of(const bench *b, size_t bytes, int server, size_t *first, si
 
 /* Into how many pieces slices of a vector are divided. */
 static int pieces_of(const bench *b, size_t bytes) {
-    const size_t n = bytes / (size_t)b->n_servers / PIECE_BYTES;
+    const size_t n = bytes / (size_t)b->n_servers / b->piece_bytes;
     return n > PIECES_MOST ? PIECES_MOST : n > 0 ? (int)n : 1;
 }
 
@@ -126,6 +134,41 @@ static kolo_status check_result(bench *b, size_t bytes) {
     return KOLO_FAIL(KOLO_ERR_FORMAT, "a pull of %zu bytes gave other data than was pushed", bytes);
 }
 
+/* The mean time of some exchanges after the first. */
+static kolo_status try_pieces(bench *b, size_t bytes, double *mean_us) {
+    const double most_us = (double)b->opts->budget_ms * 1e3 / 8;
+    double us, all_us = 0;
+    int n = 0;
+    KOLO_TRY(push_pull(b, bytes, &us));
+    while (n < WARM_UP || all_us < most_us) {
+        KOLO_TRY(push_pull(b, bytes, &us));
+        all_us += us;
+        n++;
+    }
+    *mean_us = all_us / n;
+    return KOLO_OK;
+}
+
+/* Chooses the pieces of the fastest exchanges, by the slowest worker. */
+static kolo_status choose_pieces(bench *b, size_t bytes) {
+    double fastest = 0;
+    size_t chosen = 0;
+    int pieces = 0;
+    for (size_t i = 0; i < KOLO_COUNT(piece_sizes) && !b->maps; i++) {
+        b->piece_bytes = piece_sizes[i];
+        if (pieces_of(b, bytes) == pieces) continue;
+        pieces = pieces_of(b, bytes);
+        double us = 0;
+        if (b->works) KOLO_TRY(try_pieces(b, bytes, &us));
+        KOLO_TRY(kolo_allreduce(b->comm, &us, 1, KOLO_DTYPE_F64, KOLO_MAX));
+        if (chosen > 0 && us >= fastest) continue;
+        chosen = piece_sizes[i];
+        fastest = us;
+    }
+    b->piece_bytes = b->maps ? piece_sizes[0] : chosen;
+    return KOLO_OK;
+}
+
 /* The number of iterations that fit into the budget, by the slowest worker. */
 static kolo_status choose_iterations(bench *b, size_t bytes, int *n) {
     double us = 0, slowest = 1;
@@ -146,6 +189,7 @@ static kolo_status bench_size(bench *b, size_t bytes, kolo_bench_ps_row *row) {
     int n;
     double wall_us = 0, bound = 0;
     if (b->works) KOLO_TRY(check_result(b, bytes));
+    KOLO_TRY(choose_pieces(b, bytes));
     KOLO_TRY(choose_iterations(b, bytes, &n));
     KOLO_TRY(measure_bound(b, bytes, &bound));
     memset(b->us, 0, (size_t)n * sizeof *b->us);
@@ -200,6 +244,12 @@ static kolo_status open_block(const bench *b, size_t bytes, char **block) {
     }
     *block = memory;
     return KOLO_OK;
+}
+
+static bool maps_all(const kolo_comm *comm, int first_server) {
+    bool all = true;
+    for (int r = first_server; r < kolo_comm_size(comm); r++) all = all && kolo_comm_maps(comm, r);
+    return all;
 }
 
 static size_t store_bytes(const bench *b) { return b->store.bytes * (size_t)b->ranks; }
@@ -267,6 +317,8 @@ kolo_status kolo_bench_ps(kolo_comm *comm, const kolo_bench_ps_opts *opts, kolo_
                  .ranks = ranks,
                  .n_workers = o.servers > 0 ? ranks - o.servers : ranks,
                  .n_servers = o.servers > 0 ? o.servers : ranks,
+                 .maps = maps_all(comm, o.servers > 0 ? ranks - o.servers : 0),
+                 .piece_bytes = piece_sizes[KOLO_COUNT(piece_sizes) - 1], /* most pieces */
                  .works = o.servers == 0 || rank < ranks - o.servers,
                  .serves = o.servers == 0 || rank >= ranks - o.servers};
     kolo_status status = run(b, most, rows);
