@@ -2,18 +2,19 @@
  *
  *     policies POLICY WORKERS TARGET FILE
  *     policies POLICY WORKERS accuracy=A FILE SEED
+ *     policies POLICY WORKERS mean=A FILE SEED
  *
  * FILE has a double for each step of each worker, in seconds: those of the first step, then those
- * of the second. Prints when TARGET gradients are applied, or when a network that is trained by
- * them has this test accuracy (null: never), and the changes of a bound that adapts, as JSON. The
- * owner of the parameters is the library's. */
+ * of the second. Ends when TARGET gradients are applied, or when a network that is trained by them
+ * has this test accuracy in an evaluation, or in the mean of 5 that follow each other. Prints the
+ * seconds, the changes of a bound that adapts, and the evaluations, as JSON. The owner of the
+ * parameters is the library's. */
 #include "base/file.h"
 #include "base/memory.h"
 #include "support/policy_sim.h"
 #include "train/session/consistency.h"
 #include "virtual_training.h"
 
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -25,11 +26,9 @@ static int fail(void) {
 
 /* `training`: NULL, or what was trained. */
 static void print(const policy_sim *sim, const virtual_training *training) {
-    const double seconds = training ? virtual_training_seconds(training) : sim->seconds;
-    char name[KOLO_CONSISTENCY_NAME], text[32] = "null";
+    char name[KOLO_CONSISTENCY_NAME];
     double at, accuracy;
-    if (isfinite(seconds)) snprintf(text, sizeof text, "%.9g", seconds);
-    printf("{\"seconds\": %s, \"applied\": %llu, \"changes\": [", text,
+    printf("{\"seconds\": %.9g, \"applied\": %llu, \"changes\": [", sim->seconds,
            (unsigned long long)sim->applied);
     for (int i = 0; i < sim->n_changes; i++) {
         kolo_consistency_print(sim->changes[i].staleness, name);
@@ -44,12 +43,13 @@ static void print(const policy_sim *sim, const virtual_training *training) {
 
 /* Trains until an accuracy is reached, or counts gradients. */
 static kolo_status run(policy_sim *sim, const char *target, const char *seed) {
-    static const char accuracy[] = "accuracy=";
+    enum { MEAN_OF = 5 };
+    const bool mean = strncmp(target, "mean=", 5) == 0;
     virtual_training *training = NULL;
-    if (strncmp(target, accuracy, sizeof accuracy - 1) == 0) {
+    if (mean || strncmp(target, "accuracy=", 9) == 0) {
         KOLO_TRY(virtual_training_create(seed ? strtoull(seed, NULL, 10) : 0, sim->workers,
-                                         sim->opts.adapts,
-                                         strtod(target + sizeof accuracy - 1, NULL), &training));
+                                         sim->opts.adapts, strtod(strchr(target, '=') + 1, NULL),
+                                         mean ? MEAN_OF : 1, &training));
         sim->model = virtual_training_model(training);
     } else {
         sim->target = strtoull(target, NULL, 10);
@@ -66,7 +66,8 @@ int main(int argc, char **argv) {
     size_t bytes;
     if (argc != 5 && argc != 6) {
         fprintf(stderr, "usage: policies POLICY WORKERS TARGET FILE\n"
-                        "       policies POLICY WORKERS accuracy=A FILE SEED\n");
+                        "       policies POLICY WORKERS accuracy=A FILE SEED\n"
+                        "       policies POLICY WORKERS mean=A FILE SEED\n");
         return 2;
     }
     const int workers = atoi(argv[2]);

@@ -3,8 +3,9 @@
  * With KOLO_SLOW_NET=cnn it is a small convolutional network.
  *
  * KOLO_SLEEPS names a file of 32-bit floats, milliseconds, a row for each backward pass with a
- * column for each of KOLO_SLEEPERS workers. Worker r writes when its first sleep began and its
- * latest ended, in seconds, as two doubles at 16 r in the file KOLO_SLEPT. */
+ * column for each of KOLO_SLEEPERS workers. KOLO_SLEPT names a file of doubles, in which the
+ * workers write in seconds when their first sleeps began, a row, and when each sleep ended, in the
+ * places of KOLO_SLEEPS. */
 #include <kolo/custom_op.h>
 #include <kolo/models.h>
 
@@ -34,14 +35,11 @@ static double now(void) {
     return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
 }
 
-static void report(double begin, int worker) {
+static void report(long at, double seconds) {
     static FILE *file;
-    static double times[2];
     if (!file && !(file = fopen(getenv("KOLO_SLEPT"), "r+b"))) abort();
-    if (times[0] == 0) times[0] = begin;
-    times[1] = now();
-    if (fseek(file, worker * (long)sizeof times, SEEK_SET) != 0 ||
-        fwrite(times, sizeof times, 1, file) != 1 || fflush(file) != 0)
+    if (fseek(file, at * (long)sizeof seconds, SEEK_SET) != 0 ||
+        fwrite(&seconds, sizeof seconds, 1, file) != 1 || fflush(file) != 0)
         abort();
 }
 
@@ -49,13 +47,14 @@ static void report(double begin, int worker) {
 static void run_slow(const kolo_custom_call *c) {
     static long pass;
     const char *rank = getenv("RANK");
-    const int worker = rank ? atoi(rank) : 0;
-    const double begin = now(), ms = sleep_of(pass++, worker, atoi(getenv("KOLO_SLEEPERS")));
+    const int worker = rank ? atoi(rank) : 0, workers = atoi(getenv("KOLO_SLEEPERS"));
+    if (pass == 0) report(worker, now());
+    const double ms = sleep_of(pass++, worker, workers);
     struct timespec left = {(time_t)(ms / 1000),
                             (long)((ms - 1000 * (double)(long)(ms / 1000)) * 1e6)};
     while (nanosleep(&left, &left) != 0 && errno == EINTR) continue;
     memcpy(c->out_data[0], c->in_data[0], (size_t)kolo_shape_count(&c->in[0].shape) * 4);
-    report(begin, worker);
+    report(pass * workers + worker, now());
 }
 
 static void run(const kolo_custom_call *c) {

@@ -7,13 +7,13 @@
 #include "kolo/graph.h"
 #include "kolo/session.h"
 
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 enum { BATCH = 16, EPOCHS = 64, TENSORS = 8, SIDE = 28, CLASSES = 10 };
 enum { EVALUATE_EVERY = 50 /* steps of each worker */, EVALUATIONS = 4096 };
+enum { TEST_BATCH = 250, TEST_BATCHES = 10 }; /* every fourth sample of the test split */
 
 static const double rate = 0.08, momentum = 0.5; /* the rate is that of a step of all workers */
 
@@ -24,7 +24,7 @@ typedef struct tensor {
 
 struct virtual_training {
     policy_sim_model model;
-    kolo_session *session;
+    kolo_session *session, *tests; /* to train, to evaluate */
     kolo_dataset *train, *test;
     tensor tensors[TENSORS];
     int n_tensors, workers;
@@ -35,8 +35,11 @@ struct virtual_training {
     int64_t *made;          /* [workers]: steps */
     uint8_t *x;             /* [BATCH]: images, and their labels */
     int32_t *y;
-    double accuracy, seconds; /* to be reached; when that was */
-    uint64_t gradients;       /* in all updates */
+    uint8_t *test_x; /* [TEST_BATCHES * TEST_BATCH] */
+    int32_t *test_y;
+    double accuracy;    /* to be reached, */
+    int mean_of;        /* in the mean of so many evaluations */
+    uint64_t gradients; /* in all updates */
     struct {
         double seconds, accuracy;
     } evaluations[EVALUATIONS];
@@ -72,10 +75,10 @@ static void check(kolo_status status) {
     exit(1);
 }
 
-static void set_values(const virtual_training *t, const float *values) {
+static void set_values(const virtual_training *t, kolo_session *session, const float *values) {
     for (int i = 0; i < t->n_tensors; i++) {
         const tensor *x = &t->tensors[i];
-        check(kolo_session_set(t->session, x->name, values + x->first, x->count * sizeof *values));
+        check(kolo_session_set(session, x->name, values + x->first, x->count * sizeof *values));
     }
 }
 
@@ -101,7 +104,7 @@ static double compute(void *arg, int worker, const float *values, float *gradien
     const kolo_dataset_info *info = kolo_dataset_describe(t->train);
     kolo_metrics metrics;
     draw_batch(t, worker);
-    set_values(t, values);
+    set_values(t, t->session, values);
     const kolo_batch batch = {
         .count = BATCH, .n_fields = 2, .fields = info->fields, .data = {t->x, t->y}};
     check(kolo_session_step(t->session, &batch, &metrics));
@@ -115,18 +118,23 @@ static double compute(void *arg, int worker, const float *values, float *gradien
 
 /* Whether the test accuracy is reached. */
 static bool evaluate(virtual_training *t, double seconds, const float *values) {
-    kolo_metrics metrics;
-    set_values(t, values);
-    check(kolo_session_evaluate_dataset(t->session, t->test, &metrics));
-    const double now = kolo_metrics_get(&metrics, "accuracy");
+    double sum = 0, now = 0;
+    set_values(t, t->tests, values);
+    for (size_t i = 0; i < TEST_BATCHES; i++) {
+        uint8_t *x = t->test_x + i * TEST_BATCH * SIDE * SIDE;
+        const kolo_batch batch = {.count = TEST_BATCH,
+                                  .n_fields = 2,
+                                  .fields = kolo_dataset_describe(t->test)->fields,
+                                  .data = {x, t->test_y + i * TEST_BATCH}};
+        kolo_metrics metrics;
+        check(kolo_session_evaluate(t->tests, &batch, &metrics));
+        now += kolo_metrics_get(&metrics, "accuracy") / TEST_BATCHES;
+    }
     const int n = t->n_evaluations++;
     t->evaluations[n].seconds = seconds;
     t->evaluations[n].accuracy = now;
-    if (now < t->accuracy) return false;
-    const double since = n > 0 ? t->evaluations[n - 1].seconds : 0;
-    const double before = n > 0 ? t->evaluations[n - 1].accuracy : 0;
-    t->seconds = since + (seconds - since) * (t->accuracy - before) / (now - before);
-    return true;
+    for (int i = 0; i < t->mean_of && i <= n; i++) sum += t->evaluations[n - i].accuracy;
+    return sum >= t->accuracy * t->mean_of;
 }
 
 /* SGD, as `kolo train` has it: the mean gradient of those that are in a sum; a gradient that is an
@@ -168,28 +176,42 @@ static kolo_status find_tensors(virtual_training *t) {
     return KOLO_OK;
 }
 
+static kolo_status read_tests(virtual_training *t) {
+    enum { SAMPLES = TEST_BATCHES * TEST_BATCH };
+    int64_t indices[SAMPLES];
+    const int64_t every = kolo_dataset_describe(t->test)->count / SAMPLES;
+    for (int64_t i = 0; i < SAMPLES; i++) indices[i] = i * every;
+    t->test_x = kolo_alloc((size_t)SAMPLES * SIDE * SIDE);
+    t->test_y = kolo_alloc(SAMPLES * sizeof *t->test_y);
+    if (!t->test_x || !t->test_y) return KOLO_NOMEM((size_t)SAMPLES * SIDE * SIDE);
+    return kolo_dataset_gather(t->test, indices, SAMPLES, (void *const[]){t->test_x, t->test_y});
+}
+
 static kolo_status open_all(virtual_training *t) {
     const kolo_session_opts opts = {
         .batch = BATCH, .threads = 1, .seed = t->seed, .keep_gradients = true};
     KOLO_TRY(kolo_dataset_open("fashion-mnist", KOLO_SPLIT_TRAIN, &t->train));
     KOLO_TRY(kolo_dataset_open("fashion-mnist", KOLO_SPLIT_TEST, &t->test));
+    const kolo_session_opts tests = {.batch = TEST_BATCH, .threads = 1, .evaluate_only = true};
     KOLO_TRY(kolo_session_create(NULL, &opts, build, NULL, &t->session));
+    KOLO_TRY(kolo_session_create(NULL, &tests, build, NULL, &t->tests));
     t->made = kolo_zalloc((size_t)t->workers * sizeof *t->made);
     t->x = kolo_alloc(BATCH * SIDE * SIDE);
     t->y = kolo_alloc(BATCH * sizeof *t->y);
     if (!t->made || !t->x || !t->y) return KOLO_NOMEM(BATCH * SIDE * SIDE);
+    KOLO_TRY(read_tests(t));
     return find_tensors(t);
 }
 
 kolo_status virtual_training_create(uint64_t seed, int workers, bool adapts, double accuracy,
-                                    virtual_training **training) {
+                                    int mean_of, virtual_training **training) {
     virtual_training *t = kolo_zalloc(sizeof *t);
     if (!t) return KOLO_NOMEM(sizeof *t);
     t->seed = seed;
     t->workers = workers;
     t->adapts = adapts;
     t->accuracy = accuracy;
-    t->seconds = NAN;
+    t->mean_of = mean_of;
     const kolo_status status = open_all(t);
     if (status != KOLO_OK) {
         virtual_training_destroy(t);
@@ -206,6 +228,7 @@ kolo_status virtual_training_create(uint64_t seed, int workers, bool adapts, dou
 void virtual_training_destroy(virtual_training *t) {
     if (!t) return;
     kolo_session_destroy(t->session);
+    kolo_session_destroy(t->tests);
     kolo_dataset_close(t->train);
     kolo_dataset_close(t->test);
     for (int i = 0; i < EPOCHS; i++) kolo_free(t->order[i]);
@@ -214,12 +237,12 @@ void virtual_training_destroy(virtual_training *t) {
     kolo_free(t->made);
     kolo_free(t->x);
     kolo_free(t->y);
+    kolo_free(t->test_x);
+    kolo_free(t->test_y);
     kolo_free(t);
 }
 
 const policy_sim_model *virtual_training_model(const virtual_training *t) { return &t->model; }
-
-double virtual_training_seconds(const virtual_training *t) { return t->seconds; }
 
 bool virtual_training_evaluation(const virtual_training *t, int i, double *seconds,
                                  double *accuracy) {

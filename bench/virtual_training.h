@@ -6,14 +6,13 @@
 
 typedef struct virtual_training virtual_training;
 
-/* Opens the data and draws the parameters. `adapts`: as in kolo_parameters_opts. ARG, IO, NOMEM. */
+/* Opens the data and draws the parameters. `adapts`: as in kolo_parameters_opts; `mean_of`: that
+ * many evaluations that follow each other have the accuracy in the mean. ARG, IO, NOMEM. */
 kolo_status virtual_training_create(uint64_t seed, int workers, bool adapts, double accuracy,
-                                    virtual_training **training);
+                                    int mean_of, virtual_training **training);
 void virtual_training_destroy(virtual_training *training);
 /* For a simulation, which ends once the test accuracy is reached. Borrowed. */
 const policy_sim_model *virtual_training_model(const virtual_training *training);
-/* When that was, by linear interpolation between evaluations; NaN: it was not. */
-double virtual_training_seconds(const virtual_training *training);
 /* Evaluation i; false: there were fewer. */
 bool virtual_training_evaluation(const virtual_training *training, int i, double *seconds,
                                  double *accuracy);
