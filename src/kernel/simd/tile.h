@@ -4,7 +4,7 @@
  * products use oneDNN, or loops of their own with both operands packed (linear_weights.isa.c). */
 
 #include "base/integer.h"
-#include "kernel/simd/vector.h"
+#include "kernel/simd/square.h"
 
 /* Register blocking: columns of a tile and its maximum number of rows. Two accumulators per row,
  * two vectors of b and one of a fill the 16 registers of most instruction sets and the 32 of
@@ -154,38 +154,6 @@ static inline void pack(const float *from, int64_t inner, int64_t columns, int64
     }
 }
 
-#ifdef __AVX2__
-enum { SQUARE = 8 };
-
-/* to[k * TILE + i] = from[i * stride + k] for i and k below SQUARE. */
-INLINE void transpose_square(const float *from, int64_t stride, float *to) {
-    __m256 row[SQUARE], pair[SQUARE];
-    for (int i = 0; i < SQUARE; i++) row[i] = (__m256)load8(from + i * stride);
-    for (int i = 0; i < SQUARE; i += 2) {
-        pair[i] = _mm256_unpacklo_ps(row[i], row[i + 1]);
-        pair[i + 1] = _mm256_unpackhi_ps(row[i], row[i + 1]);
-    }
-    for (int i = 0; i < SQUARE; i += 4) {
-        row[i] = _mm256_shuffle_ps(pair[i], pair[i + 2], 0x44);
-        row[i + 1] = _mm256_shuffle_ps(pair[i], pair[i + 2], 0xee);
-        row[i + 2] = _mm256_shuffle_ps(pair[i + 1], pair[i + 3], 0x44);
-        row[i + 3] = _mm256_shuffle_ps(pair[i + 1], pair[i + 3], 0xee);
-    }
-    for (int k = 0; k < 4; k++) {
-        store8(to + k * TILE, (v8f)_mm256_permute2f128_ps(row[k], row[k + 4], 0x20));
-        store8(to + (k + 4) * TILE, (v8f)_mm256_permute2f128_ps(row[k], row[k + 4], 0x31));
-    }
-}
-#else
-enum { SQUARE = 4 };
-
-INLINE void transpose_square(const float *from, int64_t stride, float *to) {
-    for (int i = 0; i < SQUARE; i++) {
-        for (int k = 0; k < SQUARE; k++) to[k * TILE + i] = from[i * stride + k];
-    }
-}
-#endif
-
 /* As pack, for the transpose: b(k, i) = from[i * stride + k], so `columns` counts the rows of
  * `from` and `inner` their length. */
 static inline void pack_transposed(const float *from, int64_t inner, int64_t columns,
@@ -196,7 +164,10 @@ static inline void pack_transposed(const float *from, int64_t inner, int64_t col
         int64_t whole = here == TILE ? inner / SQUARE * SQUARE : 0;
         for (int64_t i = 0; i < TILE && whole > 0; i += SQUARE) {
             for (int64_t k = 0; k < whole; k += SQUARE) {
-                transpose_square(source + i * stride + k, stride, out + j * panel + k * TILE + i);
+                v8f square[SQUARE];
+                load_square(source + i * stride + k, stride, square);
+                transpose_square(square);
+                store_square(square, out + j * panel + k * TILE + i, TILE);
             }
         }
         float *to = out + j * panel + whole * TILE;
