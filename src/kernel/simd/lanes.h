@@ -1,9 +1,7 @@
 #pragma once
 /* For *.isa.c sources: reductions of VL vectors at once, and lanes by number. */
 
-#include "kernel/simd/vector.h"
-
-#define UNROLL _Pragma("GCC unroll 16")
+#include "kernel/simd/math.h"
 
 /* Which lane of two vectors goes to `lane`: one of the first vector, or of the second if `lane` has
  * `bit`; its number is without `bit`, or with it (`add`: bit). */

@@ -4,6 +4,8 @@
 
 #include "kernel/simd/vector.h"
 
+#define UNROLL _Pragma("GCC unroll 16")
+
 INLINE vf select(vi mask, vf a, vf b) { return (vf)((mask & (vi)a) | (~mask & (vi)b)); }
 
 #if KOLO_VECTOR_BYTES == 64 && defined(__AVX512F__)
@@ -39,7 +41,13 @@ INLINE vi lanes_below(int64_t n) {
     for (int i = 0; i < VL; i++) lane[i] = i;
     return lane < (int32_t)n;
 }
-INLINE vf join_lanes(vf a, vf b, int64_t n) { return select(lanes_below(n), a, b); }
+INLINE vf join_lanes(vf a, vf b, int64_t n) {
+#if KOLO_VECTOR_BYTES == 32 && defined(__FMA__)
+    return (vf)_mm256_blendv_ps((__m256)b, (__m256)a, (__m256)lanes_below(n));
+#else
+    return select(lanes_below(n), a, b);
+#endif
+}
 
 #if KOLO_VECTOR_BYTES == 32 && defined(__FMA__)
 INLINE vf load_part(const float *p, int64_t n) {
@@ -118,14 +126,36 @@ INLINE vf exponential_parts(vf x, vu *power) {
     return p;
 }
 
-/* 2^n for n from -126 to 127, given n + 127 in the low bits. */
+/* 2^n for n from -126 to 127, given n + 127 in the low bits; zero for -127. */
 INLINE vf power_of_2(vu biased) { return (vf)(biased << 23); }
 
-/* exp(x) of an x that is at most 88; zero below -87, near the smallest normal float. */
+/* exp(x) of an x that is at most 88; zero below -87.7, near the smallest normal float: there n is
+ * -127. */
 INLINE vf exponential_to_88(vf x) {
     vu power;
-    vf p = exponential_parts(x, &power);
-    return unless_below(x, -87.0f, p * power_of_2(power));
+    vf p = exponential_parts(larger(splat(-88), x), &power);
+    return p * power_of_2(power);
+}
+
+/* The same of TOGETHER vectors, with the same bits, step by step: a processor that looks only some
+ * tens of instructions ahead waits for each step of a single one. */
+enum { TOGETHER = VL == 16 ? 2 : 4 };
+INLINE void exponentials_to_88(vf x[TOGETHER]) {
+    const vf shift = splat(12583039.0f);
+    vf t[TOGETHER], n[TOGETHER], p[TOGETHER];
+#define EACH(step) UNROLL for (int k = 0; k < TOGETHER; k++) step
+    EACH(x[k] = larger(splat(-88), x[k]));
+    EACH(t[k] = mul_add(x[k], splat(1.44269504f), shift));
+    EACH(n[k] = t[k] - shift);
+    EACH(x[k] = mul_add(n[k], splat(-0.693359375f), x[k]));
+    EACH(x[k] = mul_add(n[k], splat(2.12194440e-4f), x[k]));
+    EACH(p[k] = mul_add(splat(8.31244384e-3f), x[k], splat(4.18910117e-2f)));
+    EACH(p[k] = mul_add(p[k], x[k], splat(0.166671181f)));
+    EACH(p[k] = mul_add(p[k], x[k], splat(0.499992257f)));
+    EACH(p[k] = mul_add(p[k], x[k], splat(1)));
+    EACH(p[k] = mul_add(p[k], x[k], splat(1)));
+    EACH(x[k] = p[k] * power_of_2((vu)t[k]));
+#undef EACH
 }
 
 /* The same of any x, clamped above 88. */
@@ -241,6 +271,18 @@ INLINE float largest_in(const float *x, int64_t n) {
 INLINE float exponentials_fetching(const float *x, float by, int64_t n, float *out, int64_t ahead) {
     vf sum = splat(0);
     int64_t i = 0;
+    for (; i + TOGETHER * VL <= n; i += TOGETHER * VL) {
+        vf e[TOGETHER];
+        for (int k = 0; k < TOGETHER; k++) {
+            if (ahead) __builtin_prefetch(x + ahead + i + k * VL);
+            e[k] = load(x + i + k * VL) - by;
+        }
+        exponentials_to_88(e);
+        for (int k = 0; k < TOGETHER; k++) {
+            store(out + i + k * VL, e[k]);
+            sum += e[k];
+        }
+    }
     for (; i + VL <= n; i += VL) {
         if (ahead) __builtin_prefetch(x + ahead + i);
         vf e = exponential_to_88(load(x + i) - by);
