@@ -1,20 +1,22 @@
 /* Loops of softmax. For an inner size of 1 the lanes of a vector are elements of one row, else they
  * are columns, of which a strip of a sample has up to STRIP.
  *
- * Where a strip has all columns, the sample is one run of memory, and so are VL narrow rows. Their
- * exponentials, most of the work, then take whole vectors, whatever the number of columns. */
+ * Where a strip has all columns, the sample is one run of memory, whose exponentials, most of the
+ * work, then take whole vectors, whatever the number of columns. Narrow rows are transposed. */
 #include "kernel/simd/softmax.h"
 
 #include "base/integer.h"
 #include "kernel/simd/lanes.h"
 #include "kernel/simd/math.h"
+#include "kernel/simd/square.h"
 
 enum {
     VECTORS = 4, /* of columns, in registers */
     STRIP = VECTORS * VL,
-    NARROW = 128, /* elements of a row that is computed together with others, at most */
-    KEPT = 4096,  /* exponentials of a sample that are kept in the first cache, at most */
-    AHEAD = 1024, /* the fewest elements between what is read and what is fetched */
+    NARROW = 128,         /* elements of a row that is computed together with others, at most */
+    ROWS = TOGETHER * VL, /* that are transposed */
+    KEPT = 4096,          /* exponentials of a sample that are kept in the first cache, at most */
+    AHEAD = 1024,         /* the fewest elements between what is read and what is fetched */
 };
 
 /* n elements of `p`, at most VL; the other lanes are `rest`. */
@@ -33,9 +35,10 @@ INLINE void store_n(void *p, int64_t i, vf v, int64_t n, bool bf16) {
 
 /* `body`(i, chain, n) for each vector of a row, n lanes from i on: two independent chains hide the
  * latency of additions. */
-#define EACH_VECTOR(body)                            \
+#define EACH_VECTOR(body) EACH_VECTOR_FROM(begin, body)
+#define EACH_VECTOR_FROM(first, body)                \
     do {                                             \
-        int64_t i = begin;                           \
+        int64_t i = first;                           \
         for (; i + 2 * VL <= end; i += 2 * VL) {     \
             body(i, 0, VL);                          \
             body(i + VL, 1, VL);                     \
@@ -65,7 +68,22 @@ INLINE void forward_row(const kolo_simd_softmax_job *job, int64_t item, bool bf1
             __builtin_prefetch(ahead(job->out, i, bf16), 1);                    \
         }                                                                       \
     } while (0)
-    EACH_VECTOR(EXPONENTIAL);
+    int64_t done = begin;
+    for (; done + TOGETHER * VL <= end; done += TOGETHER * VL) {
+        vf e[TOGETHER];
+        for (int k = 0; k < TOGETHER; k++) {
+            const int64_t i = done + k * VL;
+            __builtin_prefetch(ahead(job->a, i + later, bf16), 0, 2);
+            if (!keeps) __builtin_prefetch(ahead(job->out, i, bf16), 1);
+            e[k] = load_at(job->a, i, bf16) - largest;
+        }
+        exponentials_to_88(e);
+        for (int k = 0; k < TOGETHER; k++) {
+            sum[k % 2] += e[k];
+            if (keeps) store_at(job->out, done + k * VL, e[k], bf16);
+        }
+    }
+    EACH_VECTOR_FROM(done, EXPONENTIAL);
     const vf total = splat(sum_lanes(sum[0] + sum[1]));
     const vf shift = job->log ? largest + logarithm(total) : largest, by = 1.0f / total;
 #define SCALED(i, j, n) store_n(job->out, i, load_n(job->out, i, n, by, bf16) * by, n, bf16)
@@ -105,10 +123,10 @@ INLINE void backward_row(const kolo_simd_softmax_job *job, int64_t item, bool bf
     EACH_VECTOR(SLOPE);
 }
 
-/* ---- VL narrow rows ----
+/* ---- gradients of VL narrow rows ----
  *
- * Results have the bits of rows by themselves, so that they do not depend on which rows are
- * together. */
+ * They have the bits of rows by themselves, so that they do not depend on which rows are together.
+ */
 
 /* row_of[i] is the row of element i of VL rows. */
 static void number_rows(int64_t count, uint8_t *row_of) {
@@ -134,30 +152,6 @@ INLINE vf join_rows(kolo_join *join, vf none, const float *x, int64_t count) {
     return joined_lanes(join, each);
 }
 
-INLINE void forward_rows(const kolo_simd_softmax_job *job, int64_t first, const uint8_t *row_of,
-                         bool bf16, bool past) {
-    const int64_t size = VL * job->count, begin = first * job->count;
-    const int64_t later = begin + kolo_max_i64(AHEAD, size);
-    const float *x = (const float *)job->a + begin;
-    float kept[VL * NARROW];
-    for (int64_t i = 0; bf16 && i < size; i += VL)
-        store(kept + i, load_at(job->a, begin + i, bf16));
-    if (bf16) x = kept;
-    const vf largest = join_rows(larger, splat(-__builtin_inff()), x, job->count);
-    for (int64_t i = 0; i < size; i += VL) {
-        __builtin_prefetch(ahead(job->a, later + i, bf16), 0, 2);
-        if (!past) __builtin_prefetch(ahead(job->out, begin + i, bf16), 1);
-        store(kept + i, exponential_to_88(load(x + i) - numbered_lanes(largest, row_of + i)));
-    }
-    const vf total = join_rows(plus, splat(0), kept, job->count), by = 1.0f / total;
-    const vf shift = job->log ? largest + logarithm(total) : largest;
-    for (int64_t i = 0; i < size; i += VL) {
-        vf y = job->log ? load_at(job->a, begin + i, bf16) - numbered_lanes(shift, row_of + i)
-                        : load(kept + i) * numbered_lanes(by, row_of + i);
-        put_at(job->out, begin + i, y, bf16, past);
-    }
-}
-
 INLINE void backward_rows(const kolo_simd_softmax_job *job, int64_t first, const uint8_t *row_of,
                           bool bf16, bool past) {
     const int64_t size = VL * job->count, begin = first * job->count;
@@ -171,6 +165,89 @@ INLINE void backward_rows(const kolo_simd_softmax_job *job, int64_t first, const
         vf dy = load_at(job->a, begin + i, bf16), y = load_at(job->y, begin + i, bf16);
         vf dx = slope(job, dy, y, numbered_lanes(total, row_of + i));
         put_at(job->out, begin + i, dx, bf16, past);
+    }
+}
+
+/* ---- narrow rows ----
+ *
+ * ROWS of them are transposed: column k is element k of each, so that maxima, sums and exponentials
+ * take whole vectors. Fewer rows are padded, with the same bits. */
+
+/* The column that a square of columns begins with: the last one overlaps others. */
+INLINE int64_t square_at(int64_t c, int64_t count) {
+    return kolo_max_i64(0, kolo_min_i64(c, count - SQUARE));
+}
+
+/* Column k is element k of each row; and the largest elements. */
+INLINE void to_columns(const float *rows, int64_t count, float *columns, float *largest) {
+    for (int r = 0; r < ROWS; r += SQUARE) {
+        v8f most = load8(largest + r);
+        for (int64_t c = 0; c < count; c += SQUARE) {
+            const int64_t at = square_at(c, count);
+            v8f square[SQUARE];
+            load_square(rows + r * count + at, count, square);
+            transpose_square(square);
+            for (int k = 0; k < SQUARE && k < count; k++) most = larger8(square[k], most);
+            store_square(square, columns + at * ROWS + r, ROWS);
+        }
+        store8(largest + r, most);
+    }
+}
+
+/* The rows of columns e (e by; log: e - by). */
+INLINE void to_rows(const float *columns, const float *by, bool log, int64_t count, float *rows) {
+    for (int r = 0; r < ROWS; r += SQUARE) {
+        const v8f of_row = load8(by + r);
+        for (int64_t c = 0; c < count; c += SQUARE) {
+            const int64_t at = square_at(c, count);
+            v8f square[SQUARE];
+            load_square(columns + at * ROWS + r, ROWS, square);
+            for (int k = 0; k < SQUARE; k++) {
+                square[k] = log ? square[k] - of_row : square[k] * of_row;
+            }
+            transpose_square(square);
+            store_square(square, rows + r * count + at, count);
+        }
+    }
+}
+
+/* n rows, at most ROWS. */
+INLINE void forward_rows(const kolo_simd_softmax_job *job, int64_t first, int64_t n, bool bf16,
+                         bool past) {
+    const int64_t count = job->count, begin = first * count, size = n * count;
+    const int64_t later = begin + kolo_max_i64(AHEAD, size);
+    const bool whole = !bf16 && n == ROWS && count >= SQUARE; /* a square fits the rows */
+    const float *x = (const float *)job->a + begin;
+    float row[ROWS * NARROW + SQUARE], column[ROWS * NARROW], largest[ROWS], by[ROWS];
+    if (!whole) {
+        read_numbers(job->a, begin, size, row, bf16);
+        memset(row + size, 0, sizeof(float) * (size_t)(ROWS * count + SQUARE - size));
+        x = row;
+    }
+    for (int r = 0; r < ROWS; r++) largest[r] = -__builtin_inff();
+    to_columns(x, count, column, largest);
+    vf most[TOGETHER], total[TOGETHER] = {{0}};
+    for (int j = 0; j < TOGETHER; j++) most[j] = load(largest + j * VL);
+    for (int64_t k = 0; k < count * ROWS; k += ROWS) {
+        vf e[TOGETHER];
+        for (int j = 0; j < TOGETHER; j++) {
+            __builtin_prefetch(ahead(job->a, later + k + j * VL, bf16), 0, 2);
+            e[j] = load(column + k + j * VL) - most[j];
+        }
+        exponentials_to_88(e);
+        for (int j = 0; j < TOGETHER; j++) {
+            if (!job->log) store(column + k + j * VL, e[j]);
+            total[j] += e[j];
+        }
+    }
+    for (int j = 0; j < TOGETHER; j++) {
+        store(by + j * VL, job->log ? most[j] + logarithm(total[j]) : 1.0f / total[j]);
+    }
+    to_rows(column, by, job->log, count, whole && !past ? (float *)job->out + begin : row);
+    if (past) {
+        for (int64_t i = 0; i < size; i += VL) stream((float *)job->out + begin + i, load(row + i));
+    } else if (!whole) {
+        write_numbers(row, size, job->out, begin, bf16);
     }
 }
 
@@ -207,8 +284,19 @@ INLINE void flat_exponentials(const kolo_simd_softmax_job *job, const strip *s, 
                               float *to) {
     const int64_t size = job->count * s->columns, turn = VL % s->columns;
     const float *x = (const float *)job->a + s->at;
-    int64_t column = 0;
-    for (int64_t i = 0; i < size; i += VL) {
+    int64_t column = 0, i = 0;
+    for (; i + TOGETHER * VL <= size; i += TOGETHER * VL) {
+        vf e[TOGETHER];
+        for (int k = 0; k < TOGETHER; k++) {
+            __builtin_prefetch(x + size + i + k * VL, 0, 2);
+            e[k] = load(x + i + k * VL) - load(most + column);
+            column += turn;
+            if (column >= s->columns) column -= s->columns;
+        }
+        exponentials_to_88(e);
+        for (int k = 0; k < TOGETHER; k++) store(to + i + k * VL, e[k]);
+    }
+    for (; i < size; i += VL) {
         const int64_t n = kolo_min_i64(VL, size - i);
         __builtin_prefetch(x + size + i, 0, 2);
         const vf e = exponential_to_88(load_n(x, i, n, splat(0), false) - load(most + column));
@@ -317,56 +405,86 @@ INLINE void backward_strip(const kolo_simd_softmax_job *job, strip s, int vector
     EACH_COLUMN(SLOPE_OF_COLUMN);
 }
 
-/* Items: rows, or strips of columns. Rows are together from multiples of VL on, where results that
- * are written past the cache are aligned. */
-#define LOOP(name)                                                                            \
-    INLINE void name##_item(const kolo_simd_softmax_job *job, int64_t item, bool bf16) {      \
-        if (job->inner == 1) {                                                                \
-            name##_row(job, item, bf16);                                                      \
-            return;                                                                           \
-        }                                                                                     \
-        const strip s = strip_of(job, item);                                                  \
-        if (s.columns > 3 * VL) {                                                             \
-            name##_strip(job, s, 4, bf16);                                                    \
-        } else if (s.columns > 2 * VL) {                                                      \
-            name##_strip(job, s, 3, bf16);                                                    \
-        } else if (s.columns > VL) {                                                          \
-            name##_strip(job, s, 2, bf16);                                                    \
-        } else {                                                                              \
-            name##_strip(job, s, 1, bf16);                                                    \
-        }                                                                                     \
-    }                                                                                         \
-    static void name##_single(const kolo_simd_softmax_job *job, int64_t item, int64_t end) {  \
-        for (; item < end; item++) {                                                          \
-            if (job->bf16) {                                                                  \
-                name##_item(job, item, true);                                                 \
-            } else {                                                                          \
-                name##_item(job, item, false);                                                \
-            }                                                                                 \
-        }                                                                                     \
-    }                                                                                         \
-    static void name(const void *arg, int part, int64_t begin, int64_t end) {                 \
-        const kolo_simd_softmax_job *job = arg;                                               \
-        const bool together = job->inner == 1 && job->count <= NARROW;                        \
-        const int64_t first = together ? kolo_min_i64(end, (begin + VL - 1) / VL * VL) : end; \
-        int64_t item = first;                                                                 \
-        uint8_t row_of[VL * NARROW];                                                          \
-        if (first + VL <= end) number_rows(job->count, row_of);                               \
-        name##_single(job, begin, first);                                                     \
-        for (; item + VL <= end; item += VL) {                                                \
-            if (job->bf16) {                                                                  \
-                name##_rows(job, item, row_of, true, false);                                  \
-            } else if (job->past) {                                                           \
-                name##_rows(job, item, row_of, false, true);                                  \
-            } else {                                                                          \
-                name##_rows(job, item, row_of, false, false);                                 \
-            }                                                                                 \
-        }                                                                                     \
-        name##_single(job, item, end);                                                        \
-        if (job->past) stream_end();                                                          \
+/* Items: rows, or strips of columns. */
+#define LOOP(name)                                                                           \
+    INLINE void name##_item(const kolo_simd_softmax_job *job, int64_t item, bool bf16) {     \
+        if (job->inner == 1) {                                                               \
+            name##_row(job, item, bf16);                                                     \
+            return;                                                                          \
+        }                                                                                    \
+        const strip s = strip_of(job, item);                                                 \
+        if (s.columns > 3 * VL) {                                                            \
+            name##_strip(job, s, 4, bf16);                                                   \
+        } else if (s.columns > 2 * VL) {                                                     \
+            name##_strip(job, s, 3, bf16);                                                   \
+        } else if (s.columns > VL) {                                                         \
+            name##_strip(job, s, 2, bf16);                                                   \
+        } else {                                                                             \
+            name##_strip(job, s, 1, bf16);                                                   \
+        }                                                                                    \
+    }                                                                                        \
+    static void name##_single(const kolo_simd_softmax_job *job, int64_t item, int64_t end) { \
+        for (; item < end; item++) {                                                         \
+            if (job->bf16) {                                                                 \
+                name##_item(job, item, true);                                                \
+            } else {                                                                         \
+                name##_item(job, item, false);                                               \
+            }                                                                                \
+        }                                                                                    \
     }
 LOOP(forward)
 LOOP(backward)
+
+/* Rows are together from multiples of ROWS, or VL, on, where results that are written past the
+ * cache are aligned. */
+static void forward_narrow(const kolo_simd_softmax_job *job, int64_t begin, int64_t end) {
+    for (int64_t n; begin < end; begin += n) {
+        n = kolo_min_i64(end - begin, ROWS - begin % ROWS);
+        if (job->bf16) {
+            forward_rows(job, begin, n, true, false);
+        } else if (job->past && n == ROWS) {
+            forward_rows(job, begin, n, false, true);
+        } else {
+            forward_rows(job, begin, n, false, false);
+        }
+    }
+}
+static void backward_narrow(const kolo_simd_softmax_job *job, int64_t begin, int64_t end) {
+    const int64_t first = kolo_min_i64(end, (begin + VL - 1) / VL * VL);
+    int64_t item = first;
+    uint8_t row_of[VL * NARROW];
+    number_rows(job->count, row_of);
+    backward_single(job, begin, first);
+    for (; item + VL <= end; item += VL) {
+        if (job->bf16) {
+            backward_rows(job, item, row_of, true, false);
+        } else if (job->past) {
+            backward_rows(job, item, row_of, false, true);
+        } else {
+            backward_rows(job, item, row_of, false, false);
+        }
+    }
+    backward_single(job, item, end);
+}
+
+static void forward(const void *arg, int part, int64_t begin, int64_t end) {
+    const kolo_simd_softmax_job *job = arg;
+    if (job->inner == 1 && job->count <= NARROW) {
+        forward_narrow(job, begin, end);
+    } else {
+        forward_single(job, begin, end);
+    }
+    if (job->past) stream_end();
+}
+static void backward(const void *arg, int part, int64_t begin, int64_t end) {
+    const kolo_simd_softmax_job *job = arg;
+    if (job->inner == 1 && job->count <= NARROW) {
+        backward_narrow(job, begin, end);
+    } else {
+        backward_single(job, begin, end);
+    }
+    if (job->past) stream_end();
+}
 
 const kolo_simd_softmax_table KOLO_ISA_SYMBOL(kolo_simd_softmax) = {
     .strip = STRIP, .narrow = NARROW, .kept = KEPT, .forward = forward, .backward = backward};

@@ -111,7 +111,8 @@ static void permutations_are_the_reference(void **state) { test_each_set(permuta
 static void softmaxes(int threads) {
     static const kolo_shape shapes[] = {
         S2(5, 1),     S2(3, 7),       S2(4, 50),
-        S2(67, 7),    S2(50, 49),     S2(35, 128),   /* narrow rows, several at once */
+        S2(67, 7),    S2(50, 49),     S2(35, 128), /* narrow rows, several at once */
+        S2(70, 10),   S2(33, 8),      S2(32, 2),
         S3(2, 5, 3),  S4(2, 3, 5, 7),                /* rows, a few columns */
         S3(2, 6, 49), S3(2, 3, 64),   S3(3, 7, 150), /* strips of columns, whole and not */
         S3(2, 70, 2), S3(1, 1, 33),   S3(1, 9, 17),  /* columns that divide a vector, or not */
