@@ -22,7 +22,7 @@ enum { X, GAMMA, BETA, MEAN, VAR, RESIDUAL };
 enum { SYNC_RESIDUAL = 6 }; /* of sync_norm; others as above */
 enum { DATA_WEIGHT = 2, DATA_SUMS, DATA_GAMMA, DATA_MEAN, DATA_VAR, DATA_BETA };
 /* In scratch memory: the coefficients center, slope, offset, tilt, and those of the gate; a mean
- * and a variance. */
+ * and a variance. Whole vectors of them are read, beyond the last one too. */
 enum { VECTORS = 8 };
 
 static double seconds(const kolo_kernel_spec *spec) {
@@ -56,7 +56,8 @@ static kolo_status prepare(const kolo_kernel_spec *spec, void **state, size_t *s
     s->lanes = s->image.planes * s->image.inner;
     bool sums = spec->op != &kolo_op_batch_norm_infer && spec->op != &kolo_op_sync_norm &&
                 spec->op != &kolo_op_sync_norm_bwd_data;
-    *scratch_bytes = sizeof(float) * (size_t)(s->lanes * (VECTORS + (sums ? 3 * s->image.n : 0)));
+    const int64_t vectors = VECTORS + (sums ? 3 * s->image.n : 0);
+    *scratch_bytes = sizeof(float) * (size_t)(s->lanes * vectors + KOLO_SIMD_LINE);
     *state = s;
     return KOLO_OK;
 }
@@ -97,17 +98,20 @@ typedef struct pass {
     bool channels; /* its number of items */
 } pass;
 
-/* Bytes per thread of the tensors that a slab reads twice. */
-enum { SLAB_BYTES = 256 << 10 };
+/* Bytes per thread of the tensors that a slab reads twice; and of those of a slab that is fetched
+ * while the one before it is written: the outer cache has both. */
+enum { SLAB_BYTES = 256 << 10, AHEAD_BYTES = 2 << 20 };
 
 /* Runs all passes, slab after slab; `tensors` tensors are read twice. A slab has the same number
- * of planes of each image for every thread, at least one. */
+ * of planes of each image for every thread, at least one, or all planes where none is read twice.
+ */
 static void run_passes(const kolo_call *call, kolo_simd_norm_job *job, int tensors,
                        const pass *passes, int n) {
     const kolo_simd_image *v = &job->image;
     int threads = call->spec->threads;
     int64_t bytes = tensors * v->n * kolo_simd_plane_size(v) * (job->bf16 ? 2 : 4);
-    int64_t slab = threads * kolo_max_i64(1, SLAB_BYTES / bytes);
+    int64_t slab = bytes > 0 ? threads * kolo_max_i64(1, SLAB_BYTES / bytes) : v->planes;
+    job->ahead = bytes * slab <= threads * (int64_t)AHEAD_BYTES;
     for (job->first = 0; job->first < v->planes; job->first += job->planes) {
         job->planes = kolo_min_i64(slab, v->planes - job->first);
         int64_t channels = kolo_min_i64(job->planes * v->inner, v->c - job->first * v->inner);
@@ -138,7 +142,7 @@ static void run_forward(const kolo_call *call) {
     const pass passes[] = {{s->loops->moments, false},
                            {train ? s->loops->moments_end : s->loops->infer_begin, true},
                            {s->loops->apply, false}};
-    run_passes(call, &job, 1, train ? passes : passes + 1, train ? 3 : 2);
+    run_passes(call, &job, train, train ? passes : passes + 1, train ? 3 : 2);
 }
 
 /* beta, zero-padded as all coefficients are. */
@@ -166,7 +170,7 @@ static void run_bwd(const kolo_call *call) {
                            {s->loops->products, false},
                            {s->loops->products_end, true},
                            {s->loops->apply_bwd, false}};
-    run_passes(call, &job, 2, passes, data ? 4 : 3);
+    run_passes(call, &job, data ? 2 : 0, passes, data ? 4 : 3);
 }
 
 /* ---- synchronized ---- */
@@ -184,7 +188,7 @@ static void run_sync_sums(const kolo_call *call) {
     job.mean_out = scratch + 6 * s->lanes;
     job.var_out = scratch + 7 * s->lanes;
     const pass passes[] = {{s->loops->moments, false}, {s->loops->moments_end, true}};
-    run_passes(call, &job, 1, passes, KOLO_COUNT(passes));
+    run_passes(call, &job, 0, passes, KOLO_COUNT(passes));
     const double elements = (double)(s->image.n * s->image.h * s->image.w);
     const double share = elements * (double)*(const float *)call->in[2] /
                          (double)call->spec->attr[KOLO_SYNC_SUMS_PLANE].i;

@@ -7,6 +7,7 @@
 typedef struct kolo_simd_norm_job {
     kolo_simd_image image;
     int64_t first, planes; /* the slab */
+    bool ahead;            /* the last sweep fetches the next slab */
     bool relu;
     float ceiling; /* of relu; NaN: none */
     bool bf16;     /* x, residual, dy and out are bf16 */
@@ -20,8 +21,8 @@ typedef struct kolo_simd_norm_job {
     const float *beta;         /* backward: NULL without ReLU */
     float *mean_out, *var_out; /* batch statistics */
     float *dgamma, *dbeta;
-    float *sums;                           /* [image][3][channels]: two sums and the value of the
-                                            * first pixel */
+    float *sums;                           /* [plane][image][3][inner]: two sums and the value of
+                                            * the first pixel */
     float *center, *slope, *offset, *tilt; /* [channels]: coefficients of the element-wise pass */
     float *gate_slope; /* [channels], backward: y = gate_slope (x - center) + beta */
 } kolo_simd_norm_job;
