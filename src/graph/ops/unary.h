@@ -15,6 +15,8 @@
  * numbers). Both evaluate both sides of an IF. Comparisons are combined with &. A comparison with a
  * NaN is false: formulas pass NaN on.
  *
+ * Zeros have the signs of the C library's: x + N(0) is that of abs.
+ *
  * As in PyTorch, the gradient of hardtanh, unlike clamp, is 0 at the bounds, and silu of -infinity
  * is NaN. silu: Elfwing et al., "Sigmoid-weighted linear units", 2018; elu: Clevert et al., 2016;
  * hardswish: Howard et al., "Searching for MobileNetV3", 2019. */
@@ -24,7 +26,7 @@
     ROW(X, sqrt, NULL, NULL, OUTPUT, SQRT(x), dy / (v + v))                                     \
     ROW(X, rsqrt, NULL, NULL, OUTPUT, N(1) / SQRT(x), dy * v * (N(-0.5) * v) * v)               \
     ROW(X, reciprocal, NULL, NULL, OUTPUT, N(1) / x, -dy * v * v)                               \
-    ROW(X, abs, NULL, NULL, INPUT, IF(x < N(0), -x, x),                                         \
+    ROW(X, abs, NULL, NULL, INPUT, IF(x < N(0), -x, x + N(0)),                                  \
         IF(v > N(0), dy, IF(v < N(0), -dy, dy * v)))                                            \
     ROW(X, pow, "%exponent", NULL, INPUT, POW(x, p),                                            \
         IF(p == N(0), N(0), dy * POW(v, p - N(1)) * p))                                         \

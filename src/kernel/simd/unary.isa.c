@@ -49,6 +49,8 @@ INLINE vf power(vf x, vf e) {
 }
 
 INLINE vf magnitude(vf x) { return (vf)((vi)x & 0x7fffffff); }
+/* y, which is not negative, with the sign of x. */
+INLINE vf with_sign(vf y, vf x) { return (vf)((vu)y | ((vu)x & 0x80000000u)); }
 
 /* sin(x + quarter pi / 2): with n = round(x 2 / pi) and r = x - n pi / 2, at most pi / 4, by pi / 2
  * in three parts, the polynomial of the sine or cosine of r (Cephes' sinf and cosf). Of an x beyond
@@ -70,6 +72,7 @@ INLINE vf sine(vf x, int quarter) {
     c = mul_add(square * square, c, mul_add(square, splat(-0.5f), splat(1)));
     vf y = select((vi)(turn & 1) == 1, c, s);
     y = select((vi)(turn & 2) == 2, -y, y);
+    if (quarter == 0) y = select(x == splat(0), x, y); /* the sign of zero */
     const vf size = magnitude(x), far = select(size > splat(most), size, splat(0)); /* no NaN */
     for (int i = 0; largest_lane(far) > 0 && i < VL; i++) {
         if (far[i] > 0) y[i] = quarter ? __builtin_cosf(x[i]) : __builtin_sinf(x[i]);
@@ -90,13 +93,13 @@ INLINE vf arctangent(vf x) {
     p = mul_add(square, p, splat(-3.33329491539e-1f));
     p = mul_add(z * square, p, z);
     p += select(large, splat(1.57079633f), select(middle, splat(0.785398163f), splat(0)));
-    return select(x < splat(0), -p, p);
+    return with_sign(p, x);
 }
 
 /* Numbers of 2^23 and more are integers. */
 INLINE vf round_to_even(vf x) {
     const vf size = magnitude(x), y = (size + 0x1p23f) - 0x1p23f;
-    return select(size < splat(0x1p23f), select(x < splat(0), -y, y), x);
+    return select(size < splat(0x1p23f), with_sign(y, x), x);
 }
 INLINE vf round_down(vf x) {
     const vf y = round_to_even(x);

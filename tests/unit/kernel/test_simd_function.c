@@ -208,6 +208,43 @@ static void angles_and_integers_of_special_numbers(void **state) {
     test_each_set(rounded_specials);
 }
 
+/* Zeros have the signs that they have in C, in the reference as well. */
+static void zeros(int threads) {
+    static const struct {
+        const kolo_op *op;
+        const kolo_kernel *kernel;
+        double (*of)(double x);
+    } rows[] = {
+        {&kolo_op_sin, &kolo_simd_sin, sin},       {&kolo_op_atan, &kolo_simd_atan, atan},
+        {&kolo_op_floor, &kolo_simd_floor, floor}, {&kolo_op_ceil, &kolo_simd_ceil, ceil},
+        {&kolo_op_round, &kolo_simd_round, rint},  {&kolo_op_abs, &kolo_simd_abs, fabs},
+        {&kolo_op_tanh, &kolo_simd_tanh, tanh},    {&kolo_op_erf, &kolo_simd_erf, erf},
+        {&kolo_op_sqrt, &kolo_simd_sqrt, sqrt},
+    };
+    static const float x[] = {-0.0F, 0, -0.3F, 0.3F, -0.5F, 0.5F, -0.0F, 0, 0.7F, -0.0F};
+    static const kolo_attr none[KOLO_MAX_ATTRS] = {{0}};
+    const kolo_shape shape = kolo_shape_1(KOLO_COUNT(x));
+    const void *in[] = {x};
+    for (size_t i = 0; i < KOLO_COUNT(rows); i++) {
+        const kolo_kernel *kernels[] = {rows[i].kernel, NULL};
+        kolo_kernel_spec spec;
+        test_kernel_spec(&spec, rows[i].op, none, 1, &shape, NULL, 1, NULL, threads);
+        ASSERT_OK(kolo_kernel_select(KOLO_KERNELS_REF, &spec, &kernels[1], NULL));
+        for (size_t k = 0; k < KOLO_COUNT(kernels); k++) {
+            float *y = test_kernel_result_on(kernels[k], &spec, in);
+            for (size_t e = 0; e < KOLO_COUNT(x); e++) {
+                const double want = rows[i].of((double)x[e]);
+                if (want != 0 || (y[e] == 0 && !signbit(y[e]) == !signbit(want))) continue;
+                fail_msg("%s of %g: %g, not %g", kernels[k]->name, (double)x[e], (double)y[e],
+                         want);
+            }
+            kolo_free(y);
+        }
+    }
+}
+
+static void zeros_have_the_sign_of_c(void **state) { test_each_set(zeros); }
+
 /* A layout with padding is taken where zeros stay zeros. */
 static void unary_padding(int threads) {
     static const kolo_attr six[KOLO_MAX_ATTRS] = {{.f = 0}, {.f = 6}};
@@ -267,6 +304,7 @@ TEST_MAIN(test_simd_function) {
         cmocka_unit_test(powers_have_the_sign_of_pow),
         cmocka_unit_test(gelu_of_special_numbers),
         cmocka_unit_test(angles_and_integers_of_special_numbers),
+        cmocka_unit_test(zeros_have_the_sign_of_c),
         cmocka_unit_test(unary_functions_keep_padding),
         cmocka_unit_test(gelu_of_linear_is_the_reference),
     };
