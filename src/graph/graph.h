@@ -143,10 +143,9 @@ struct kolo_graph {
     size_t cap_values, cap_nodes, cap_outputs;
     kolo_status status; /* first failure of a builder call, with its text */
     char *failure;
-    /* Of the classes of the labels: a session divides the loss by the sum of these over the labels;
-     * NULL: by the number of labels. In the arena, or in what the graph was made from. */
-    const float *label_weights;
-    int64_t n_label_weights;
+    /* The frozen parameter with weights of the classes of the labels: a session divides the loss by
+     * the sum of these over the labels; NULL: by the number of labels. */
+    const char *label_weights;
     bool is_loss_of_whole; /* the loss is that of a whole batch, not a sum over parts of it */
 };
 

@@ -194,14 +194,13 @@ typedef struct total {
     kolo_value counted; /* the number of labels that are not ignored, if some may be */
     bool several;       /* they are in several inputs: a session divides by the samples */
     /* Of those that the loss is made of: */
-    bool any, weighted;   /* there are some; with weights of the classes */
-    bool others;          /* there are means over the samples, too, or losses with other weights */
-    const float *weights; /* of the classes, by which all of them divide; NULL: by 1 */
-    int64_t n_weights;
+    bool any, weighted; /* there are some; with weights of the classes */
+    bool others;        /* there are means over the samples, too, or losses with other weights */
+    kolo_value weights; /* of the classes, by which all of them divide; none: by 1 */
 } total;
 
 static total find_labels(onnx_import *m) {
-    total t = {.m = m, .labels = KOLO_NONE, .counted = KOLO_NONE};
+    total t = {.m = m, .labels = KOLO_NONE, .counted = KOLO_NONE, .weights = KOLO_NONE};
     for (size_t i = 0; i < m->n_losses; i++) {
         const onnx_loss *loss = &m->losses[i];
         if (!loss->is_xent) continue;
@@ -227,17 +226,16 @@ static double each_of(const total *t, kolo_value labels) {
 static kolo_value total_of_loss(total *t, const onnx_loss *loss) {
     const double each = each_of(t, loss->labels);
     const bool weighted = loss->mean && loss->opts.use_weights;
-    const float *weights = weighted ? kolo_info(t->m->g, loss->opts.weights)->initial : NULL;
-    if (weighted && !weights) return KOLO_NONE;
+    const kolo_value weights = weighted ? loss->opts.weights : KOLO_NONE;
+    if (weighted && kolo_info(t->m->g, weights)->kind != KOLO_VALUE_PARAM) return KOLO_NONE;
     if (!loss->is_xent) {
         t->others = true;
         return weighted || loss->opts.has_ignore_index ? KOLO_NONE : times(t, loss->sum, 1 / each);
     }
-    t->others |= t->any && t->weights != weights;
+    t->others |= t->any && t->weights.id != weights.id;
     t->any = true;
     t->weighted |= weighted;
     t->weights = weights;
-    if (weighted) t->n_weights = kolo_info(t->m->g, loss->opts.weights)->tensor.shape.dim[0];
     return times(t, loss->sum, 1 / each);
 }
 
@@ -355,8 +353,7 @@ kolo_value onnx_loss_to_train(onnx_import *m, kolo_value v) {
     const bool ignores = kolo_value_ok(t.counted);
     const bool mixed = (ignores || t.weighted) && (t.others || t.several);
     if (kolo_value_ok(sum) && !mixed) {
-        m->g->label_weights = t.weights;
-        m->g->n_label_weights = t.n_weights;
+        if (kolo_value_ok(t.weights)) m->g->label_weights = kolo_info(m->g, t.weights)->name;
         return times(&t, sum, divisor(&t));
     }
     t.visits = 0;

@@ -369,7 +369,7 @@ kolo_status kolo_resume_load(kolo_resume *resume, kolo_session *session, kolo_co
     kolo_checkpoint_close(&resume->checkpoint);
     KOLO_TRY(kolo_agree(comm, status));
     kolo_session_set_steps(session, resume->state.steps, resume->order);
-    return kolo_store_broadcast(store, comm);
+    return kolo_session_share_values(session);
 }
 
 void kolo_resume_close(kolo_resume *resume) {

@@ -131,11 +131,6 @@ static kolo_status enter(kolo_session *s, const char *path, kolo_exchange_before
     return status;
 }
 
-static kolo_status share(kolo_session *s) {
-    kolo_comm *comm = kolo_session_comm(s);
-    return comm ? kolo_store_broadcast(kolo_session_store(s), comm) : KOLO_OK;
-}
-
 kolo_status kolo_session_load(kolo_session *s, const char *path) {
     if (!s) return check(s, path);
     KOLO_TRY(kolo_session_check_together(s));
@@ -151,7 +146,7 @@ kolo_status kolo_session_load(kolo_session *s, const char *path) {
     KOLO_TRY(kolo_session_leave_exchange(s, &before, kolo_agree(comm, status)));
     if (comm) KOLO_TRY(kolo_broadcast(comm, &at, sizeof at, KOLO_DTYPE_U8, 0));
     if (at.known) kolo_session_set_steps(s, at.steps, (int)at.order);
-    KOLO_TRY(share(s));
+    KOLO_TRY(kolo_session_share_values(s));
     kolo_session_restore_local(s); /* the file has what each rank had */
     const bool same = !at.known || at.steps == before_steps;
     return kolo_session_assign(s, same ? kolo_session_updates(s) : 0, at.known ? at.steps : -1);
@@ -191,7 +186,7 @@ kolo_status kolo_session_load_partial(kolo_session *s, const char *path, char **
     char *text = NULL;
     kolo_status status = takes_part(s) ? read_fitting(s, path, &lines) : KOLO_OK;
     status = kolo_agree(comm, status);
-    if (status == KOLO_OK) status = share(s);
+    if (status == KOLO_OK) status = kolo_session_share_values(s);
     if (status == KOLO_OK) status = share_text(comm, &lines, &text);
     kolo_text_fini(&lines);
     if (status != KOLO_OK) return status;

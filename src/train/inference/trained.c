@@ -98,8 +98,9 @@ static kolo_status load(kolo_trained *t) {
     if (status == KOLO_OK) status = kolo_session_check_dataset(t->session, t->dataset);
     if (status != KOLO_OK) return kolo_fail_in(status, "%s", path);
     kolo_store *store = kolo_session_store(t->session);
-    if (t->opts.model) return kolo_weights_load(path, t->opts.model, store, NULL);
-    return kolo_checkpoint_load(&t->checkpoint, store);
+    status = t->opts.model ? kolo_weights_load(path, t->opts.model, store, NULL)
+                           : kolo_checkpoint_load(&t->checkpoint, store);
+    return status == KOLO_OK ? kolo_session_share_values(t->session) : status;
 }
 
 kolo_status kolo_trained_open(const kolo_eval_opts *opts, kolo_comm *comm, kolo_trained *t) {

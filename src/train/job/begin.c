@@ -244,7 +244,7 @@ kolo_status kolo_job_load_weights(const kolo_job *j) {
     if (status == KOLO_OK && rest.text) notify_rest(j, rest.text);
     kolo_text_fini(&rest);
     KOLO_TRY(kolo_agree(j->comm, status));
-    return j->comm ? kolo_store_broadcast(store, j->comm) : KOLO_OK;
+    return kolo_session_share_values(j->session);
 }
 
 /* What is open before a session exists: the checkpoint to resume from, and the files. */

@@ -102,7 +102,8 @@ struct kolo_session {
     int *counts;                  /* of shards, by place on dp; NULL: none */
     kolo_batch audited;           /* by this rank in the next step; global_count 0: none */
     kolo_label_rule rule;         /* the labels that count */
-    float *label_weights;         /* a copy of those of `rule`; NULL: none */
+    char *label_weights;          /* a copy of its name of a parameter; NULL: none */
+    double *of_class;             /* what that has (kolo_session_refresh_labels) */
     kolo_plan_times times;        /* of the latest step, with the copies of its inputs */
     int64_t busy_ns;              /* in the latest step with shards */
     const kolo_plan *evaluated;   /* the plan that evaluated last */
@@ -295,6 +296,8 @@ typedef struct kolo_label_count {
     int64_t count;
     double weight;
 } kolo_label_count;
+/* Reads the weights of the classes from the store, once it has others. Collective. */
+kolo_status kolo_session_refresh_labels(kolo_session *s);
 /* Those of this rank's batch. */
 kolo_label_count kolo_session_count_labels(const kolo_session *s, const kolo_batch *batch);
 /* Those of the global batch: the loss is the mean over them. Collective. */

@@ -211,6 +211,9 @@ kolo_status kolo_label_rule_find(const kolo_graph *g, kolo_label_rule *rule) {
     if (masked) rule->input = input_number(g, y); /* read by way of masks */
     if (several) rule->input = -1;
     rule->weights = rule->input >= 0 ? g->label_weights : NULL;
-    if (rule->weights) rule->classes = g->n_label_weights; /* other losses may have more */
+    if (rule->weights) { /* other losses may have more classes */
+        const kolo_shape shape = kolo_value_shape(g, kolo_graph_find(g, rule->weights));
+        rule->classes = shape.dim[0];
+    }
     return KOLO_OK;
 }

@@ -10,8 +10,8 @@ typedef struct kolo_label_rule {
     bool ignores; /* a loss ignores `ignored`: only labels of [0, classes) other than it count */
     int64_t classes;
     int32_t ignored;
-    const float
-        *weights; /* of the classes, by whose sum the loss is divided; of the graph; NULL: 1 */
+    const char *weights; /* the parameter with those of the classes, by whose sum the loss is
+                            divided; of the graph; NULL: 1 */
 } kolo_label_rule;
 
 /* Checks that "x", "y" and every scalar of a graph are what the session fills for `batch` samples,

@@ -286,6 +286,7 @@ kolo_status kolo_session_set(kolo_session *s, const char *name, const void *data
     if (status == KOLO_OK) status = kolo_store_write(s->store, entry, copy);
     kolo_free(copy);
     KOLO_TRY(kolo_agree(s->comm, status));
+    KOLO_TRY(kolo_session_refresh_labels(s));
     return kolo_session_assign(s, kolo_session_updates(s), -1);
 }
 

@@ -197,7 +197,8 @@ static kolo_status build(const kolo_session *s, const cached *c, kolo_graph **gr
     return kolo_session_build(&config, kolo_max_i64(c->local, 1), graph);
 }
 
-/* The labels that count. Graphs of one model have the same weights of the classes. */
+/* The labels that count. Graphs of one model have the same parameter with weights of the classes.
+ */
 static kolo_status find_label_rule(kolo_session *s, const kolo_graph *g) {
     KOLO_TRY(kolo_label_rule_find(g, &s->rule));
     const bool trains = !s->opts.evaluate_only;
@@ -212,10 +213,10 @@ static kolo_status find_label_rule(kolo_session *s, const kolo_graph *g) {
                          "a loss that is divided by weights of classes cannot be trained with "
                          "parameter servers: give it reduction \"sum\"");
     }
-    const size_t bytes = (size_t)s->rule.classes * sizeof *s->label_weights;
-    if (!s->label_weights) s->label_weights = kolo_alloc(bytes);
-    if (!s->label_weights) return KOLO_NOMEM(bytes);
-    memcpy(s->label_weights, s->rule.weights, bytes);
+    const size_t bytes = (size_t)s->rule.classes * sizeof *s->of_class;
+    if (!s->label_weights) s->label_weights = kolo_strdup(s->rule.weights);
+    if (!s->of_class) s->of_class = kolo_zalloc(bytes);
+    if (!s->label_weights || !s->of_class) return KOLO_NOMEM(bytes);
     s->rule.weights = s->label_weights;
     return KOLO_OK;
 }

@@ -310,6 +310,7 @@ void kolo_session_destroy(kolo_session *s) {
     kolo_free(s->placement);
     kolo_free(s->speeds);
     kolo_free(s->label_weights);
+    kolo_free(s->of_class);
     for (size_t i = 0; i < KOLO_COUNT(s->patterns); i++) kolo_free(s->patterns[i]);
     for (size_t i = 0; i < KOLO_COUNT(s->exchanges); i++) kolo_free(s->exchanges[i]);
     kolo_free(s->model);
@@ -331,7 +332,12 @@ kolo_status kolo_session_init(kolo_session *s, uint64_t seed) {
     s->order = KOLO_SAMPLE_ORDER;
     if (s->opts.plan.share) KOLO_TRY(kolo_barrier(s->comm)); /* no rank reads shared parameters */
     KOLO_TRY(kolo_store_init(s->store, seed));
-    return s->comm ? kolo_store_broadcast(s->store, s->comm) : KOLO_OK;
+    return kolo_session_share_values(s);
+}
+
+kolo_status kolo_session_share_values(kolo_session *s) {
+    if (s->comm) KOLO_TRY(kolo_store_broadcast(s->store, s->comm));
+    return kolo_session_refresh_labels(s);
 }
 
 void kolo_session_set_steps(kolo_session *s, int64_t steps, int order) {

@@ -105,6 +105,9 @@ kolo_status kolo_session_check_f32(const kolo_session *session, const char *what
 
 /* Draws the parameters from `seed` on every rank, then broadcasts those of rank 0. Collective. */
 kolo_status kolo_session_init(kolo_session *session, uint64_t seed);
+/* Broadcasts what rank 0 has in the store, once it has written to it, and reads what the session
+ * keeps of it. Collective. */
+kolo_status kolo_session_share_values(kolo_session *session);
 
 /* Compiles the plans of a step, or of the evaluation of a batch, of `global` samples of all ranks,
  * which the first such step or batch would do. Collective: all ranks fail with the same status.

@@ -6,6 +6,7 @@
 
 #include "base/compiler.h"
 #include "kolo/session.h"
+#include "support/folder.h"
 #include "support/onnx_build.h"
 #include "support/ranks.h"
 
@@ -27,6 +28,7 @@ typedef struct loss_case {
     bool root;              /* of it all: one worker only */
     bool plain;             /* and the mean cross-entropy without weights */
     bool deviation;         /* the root of that mean square instead, as the first summand */
+    bool set, loaded;       /* the file has other weights, which are set, or loaded, afterwards */
 } loss_case;
 
 static void fill(float *x, float *w, int32_t *y, float *t, const loss_case *c) {
@@ -51,7 +53,10 @@ static void write_file(onnx_file *f, const loss_case *c, const float *w) {
     onnx_file_floats(f, "W", 2, of_w, w);
     onnx_file_floats(f, "factor", 0, NULL, &factor);
     onnx_file_floats(f, "penalty", 0, NULL, &penalty);
-    if (c->weighted) onnx_file_floats(f, "of_class", 1, of_w + 1, class_weights);
+    if (c->weighted) {
+        static const float others[CLASSES] = {3, 0.25F, 1, 1};
+        onnx_file_floats(f, "of_class", 1, of_w + 1, c->set || c->loaded ? others : class_weights);
+    }
     onnx_file_node(f, "MatMul", "x W", "z");
     if (log) onnx_file_node(f, "LogSoftmax", "z", "p");
     if (c->op) {
@@ -179,6 +184,19 @@ static kolo_status step(kolo_session *s, const loss_case *c, outcome *o) {
     return kolo_session_get(s, "W", o->w, sizeof o->w);
 }
 
+/* The weights of the classes that the file does not have. */
+static kolo_status replace_weights(kolo_comm *comm, kolo_session *s, const loss_case *c) {
+    const char *file = "weights.safetensors";
+    if (!c->set && !c->loaded) return KOLO_OK;
+    KOLO_TRY(kolo_session_set(s, "of_class", class_weights, sizeof class_weights));
+    if (!c->loaded) return KOLO_OK;
+    KOLO_TRY(kolo_session_save(s, file));
+    const float none[CLASSES] = {0};
+    KOLO_TRY(kolo_session_set(s, "of_class", none, sizeof none));
+    KOLO_TRY(kolo_session_load(s, file));
+    return comm ? kolo_barrier(comm) : KOLO_OK;
+}
+
 static kolo_status train(kolo_comm *comm, const void *arg, void *result) {
     const job *j = arg;
     const kolo_session_opts opts = {
@@ -193,6 +211,7 @@ static kolo_status train(kolo_comm *comm, const void *arg, void *result) {
     write_file(f, &j->loss, w);
     kolo_status status = onnx_file_open(f, NULL, &net);
     if (status == KOLO_OK) status = kolo_session_create(comm, &opts, kolo_onnx_build, net, &s);
+    if (status == KOLO_OK) status = replace_weights(comm, s, &j->loss);
     if (status == KOLO_OK) status = step(s, &j->loss, result);
     kolo_session_destroy(s);
     kolo_onnx_close(net);
@@ -224,6 +243,8 @@ static void a_step_trains_the_loss_of_the_file(void **state) {
         {.op = XENT, .reduction = "mean", .ignored = 1, .weighted = true, .plain = true},
         {.op = XENT, .reduction = "mean", .ignored = 1, .penalty = 0.5, .deviation = true},
         {.op = XENT, .reduction = "sum", .ignored = 1, .penalty = 0.5, .deviation = true},
+        {.op = XENT, .reduction = "mean", .ignored = NONE, .weighted = true, .set = true},
+        {.op = NLL, .reduction = "mean", .ignored = 1, .weighted = true, .loaded = true},
     };
     static const struct {
         int ranks;
@@ -254,6 +275,47 @@ static void a_step_trains_the_loss_of_the_file(void **state) {
             if (!losses[i].weighted) continue;
             assert_memory_equal(o->of_class, class_weights, sizeof class_weights);
         }
+    }
+}
+
+/* The sum of weights has the same bits for any division, and so the loss, also where the sum of
+ * doubles depends on the order. */
+static kolo_status evaluate_divided(kolo_comm *comm, const void *arg, void *result) {
+    static const float far[CLASSES] = {1.0F / 3, 1e-9F / 7, 3e-9F / 11, 1e-10F / 3};
+    const loss_case c = {.op = XENT, .reduction = "mean", .ignored = NONE, .weighted = true};
+    const kolo_session_opts opts = {.global_batch = 12, .reproducible = 6, .lr = rate};
+    float x[SAMPLES * IN], w[IN * CLASSES], t[SAMPLES * CLASSES];
+    int32_t y[SAMPLES];
+    outcome *o = result;
+    onnx_file *f = malloc(sizeof *f);
+    kolo_onnx *net = NULL;
+    kolo_session *s = NULL;
+    if (!f) return KOLO_NOMEM(sizeof *f);
+    fill(x, w, y, t, &c);
+    write_file(f, &c, w);
+    kolo_status status = onnx_file_open(f, NULL, &net);
+    if (status == KOLO_OK) status = kolo_session_create(comm, &opts, kolo_onnx_build, net, &s);
+    if (status == KOLO_OK) status = kolo_session_set(s, "of_class", far, sizeof far);
+    if (status == KOLO_OK) status = step(s, &c, o);
+    kolo_session_destroy(s);
+    kolo_onnx_close(net);
+    free(f);
+    return status;
+}
+
+static void divided_weights_have_the_same_sum(void **state) {
+    outcome first;
+    for (int n = 1; n <= 3; n++) {
+        outcome o[3];
+        rank_job run = {.n = n,
+                        .transport = RANKS_THREAD,
+                        .body = evaluate_divided,
+                        .results = o,
+                        .result_bytes = sizeof *o};
+        ASSERT_OK(run_rank_job(&run));
+        if (n == 1) first = o[0];
+        assert_memory_equal(&o->loss, &first.loss, sizeof first.loss);
+        assert_memory_equal(o->w, first.w, sizeof first.w);
     }
 }
 
@@ -354,12 +416,13 @@ static void logits_beside_a_loss_can_be_predicted(void **state) {
 TEST_MAIN(test_onnx_loss) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_step_trains_the_loss_of_the_file),
+        cmocka_unit_test(divided_weights_have_the_same_sum),
         cmocka_unit_test(functions_of_means_are_for_one_worker),
         cmocka_unit_test(functions_of_means_are_of_one_batch),
         cmocka_unit_test(losses_beside_one_with_weights_have_other_classes),
         cmocka_unit_test(logits_beside_a_loss_can_be_predicted),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return cmocka_run_group_tests(tests, test_folder_enter, test_folder_leave);
 }
 
 #else
