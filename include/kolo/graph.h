@@ -182,6 +182,13 @@ KOLO_API kolo_value kolo_resize(kolo_graph *g, kolo_value x, int64_t h, int64_t 
  * PyTorch's interpolate(mode="nearest"). */
 KOLO_API kolo_value kolo_resize_nearest(kolo_graph *g, kolo_value x, int64_t h, int64_t w);
 
+/* What a place between pixels has: a value between four (bilinear) or 16 (bicubic) of them, or the
+ * nearest one. */
+typedef enum kolo_grid_mode {
+    KOLO_GRID_BILINEAR,
+    KOLO_GRID_NEAREST,
+    KOLO_GRID_BICUBIC
+} kolo_grid_mode;
 /* What is outside an image: zeros, the pixel at the border, or the image reflected there. */
 typedef enum kolo_grid_padding {
     KOLO_GRID_ZEROS,
@@ -190,7 +197,7 @@ typedef enum kolo_grid_padding {
 } kolo_grid_padding;
 /* A zero field takes its default. */
 typedef struct kolo_grid_sample_opts {
-    bool nearest; /* the nearest pixel; default bilinear between four */
+    kolo_grid_mode mode;
     kolo_grid_padding padding;
     bool align_corners; /* -1 and 1 are the centres of the corner pixels, else borders of the image
                          */

@@ -15,6 +15,7 @@ CONSTANTS: Dict[str, Tuple[str, Tuple[str, ...]]] = {
                         ("allreduce", "broadcast", "barrier", "reduce", "reduce_scatter",
                          "allgather", "gather", "scatter", "alltoall", "send", "recv")),
     "kolo_init_kind": ("KOLO_INIT_", ("zero", "one", "uniform", "normal")),
+    "kolo_grid_mode": ("KOLO_GRID_", ("bilinear", "nearest", "bicubic")),
     "kolo_grid_padding": ("KOLO_GRID_", ("zeros", "border", "reflection")),
 }
 # ... names that the library parses, and suggests in its errors, ...
@@ -83,7 +84,7 @@ struct kolo_conv3d_opts {
     int64_t dilation_d, dilation_h, dilation_w, groups;
 };
 struct kolo_recurrent_opts { bool reverse, bidirectional; kolo_value h, c; bool use_state; };
-struct kolo_grid_sample_opts { bool nearest; kolo_grid_padding padding; bool align_corners; };
+struct kolo_grid_sample_opts { kolo_grid_mode mode; kolo_grid_padding padding; bool align_corners; };
 struct kolo_pool3d_opts {
     int64_t kernel_d, kernel_h, kernel_w, stride_d, stride_h, stride_w, pad_d, pad_h, pad_w;
     bool ceil, exclude_padding;

@@ -115,11 +115,12 @@ def resize_nearest(x: Value, size: Pair) -> Value:
     return call("resize_nearest", x, *_pair(size))
 
 
-def grid_sample(x: Value, grid: Value, nearest: bool = False, padding: str = "zeros",
+def grid_sample(x: Value, grid: Value, mode: str = "bilinear", padding: str = "zeros",
                 align_corners: bool = False) -> Value:
     """Values of x [N,C,H,W] at the places of grid [N,h,w,2], as PyTorch's grid_sample -> [N,C,h,w].
-    padding: "zeros", "border" or "reflection"."""
-    opts = c.kolo_grid_sample_opts(nearest, code_of("kolo_grid_padding", "padding", padding), align_corners)
+    mode: "bilinear", "nearest" or "bicubic"; padding: "zeros", "border" or "reflection"."""
+    opts = c.kolo_grid_sample_opts(code_of("kolo_grid_mode", "mode", mode),
+                                   code_of("kolo_grid_padding", "padding", padding), align_corners)
     return call("grid_sample", x, grid, opts)
 
 

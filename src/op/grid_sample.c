@@ -7,7 +7,7 @@
 #include <math.h>
 #include <string.h>
 
-static const char *const grid_attrs[] = {"nearest", "padding", "corners", NULL};
+static const char *const grid_attrs[] = {"mode", "padding", "corners", NULL};
 
 /* ---- places ---- */
 
@@ -31,36 +31,78 @@ static place reflect(place p, double low, double span) {
     return p;
 }
 
-static place find(double coordinate, int64_t size, const kolo_attr *attr) {
+/* A coordinate from -1 to 1, in pixels. */
+static place in_pixels(double coordinate, int64_t size, bool corners) {
+    const double span = (double)(corners ? size - 1 : size);
+    return (place){(coordinate + 1) * span / 2 + (corners ? 0 : -0.5), span / 2};
+}
+
+/* Moved into the image, but for zeros. */
+static place padded(place p, int64_t size, const kolo_attr *attr) {
     const bool corners = attr[KOLO_GRID_CORNERS].i;
     const double last = (double)(size - 1), span = corners ? last : (double)size;
-    const double low = corners ? 0 : -0.5;
-    place p = {(coordinate + 1) * span / 2 + low, span / 2};
     if (attr[KOLO_GRID_PADDING].i == KOLO_GRID_ZEROS) return p;
-    if (attr[KOLO_GRID_PADDING].i == KOLO_GRID_REFLECTION) p = reflect(p, low, span);
+    if (attr[KOLO_GRID_PADDING].i == KOLO_GRID_REFLECTION) p = reflect(p, corners ? 0 : -0.5, span);
     if (!(p.at > 0)) return (place){0, 0}; /* NaN too */
     return p.at >= last ? (place){last, 0} : p;
 }
 
-kolo_grid_taps kolo_grid_find(double x, double y, int64_t H, int64_t W, const kolo_attr *attr) {
-    place row = find(y, H, attr), column = find(x, W, attr);
-    kolo_grid_taps t = {.n = attr[KOLO_GRID_NEAREST].i ? 1 : 4};
-    if (t.n == 1) {
-        row = (place){nearbyint(row.at), 0};
-        column = (place){nearbyint(column.at), 0};
+/* Pixels along one dimension (-1: outside), their weights, and the derivatives of these by the
+ * coordinate of the grid. */
+typedef struct line {
+    int n;
+    int64_t at[4];
+    double weight[4], by[4];
+} line;
+
+/* The cubic convolution of Keys, 1981, with a = -3/4, at a distance d below 1, and from 1 to 2. */
+static const double keys = -0.75;
+static double near_weight(double d) { return ((keys + 2) * d - (keys + 3)) * d * d + 1; }
+static double near_slope(double d) { return (3 * (keys + 2) * d - 2 * (keys + 3)) * d; }
+static double far_weight(double d) { return ((keys * d - 5 * keys) * d + 8 * keys) * d - 4 * keys; }
+static double far_slope(double d) { return (3 * keys * d - 10 * keys) * d + 8 * keys; }
+
+static int64_t pixel_at(double at, int64_t size) {
+    return at >= 0 && at < (double)size ? (int64_t)at : -1;
+}
+
+/* Each of the pixels is padded by itself. */
+static line cubic(place p, int64_t size, const kolo_attr *attr) {
+    const double first = floor(p.at), d = p.at - first;
+    if (!isfinite(p.at)) return (line){0};
+    line l = {.n = 4,
+              .weight = {far_weight(1 + d), near_weight(d), near_weight(1 - d), far_weight(2 - d)},
+              .by = {far_slope(1 + d), near_slope(d), -near_slope(1 - d), -far_slope(2 - d)}};
+    for (int k = 0; k < l.n; k++) {
+        l.at[k] = pixel_at(padded((place){first + k - 1, 0}, size, attr).at, size);
+        l.by[k] *= p.slope;
     }
-    const bool inside =
-        row.at > -1 && row.at < (double)H && column.at > -1 && column.at < (double)W;
-    if (!inside) return (kolo_grid_taps){.n = 0};
-    const int64_t first_row = (int64_t)floor(row.at), first_column = (int64_t)floor(column.at);
-    const double down = row.at - (double)first_row, right = column.at - (double)first_column;
+    return l;
+}
+
+static line find(double coordinate, int64_t size, const kolo_attr *attr) {
+    place p = in_pixels(coordinate, size, attr[KOLO_GRID_CORNERS].i);
+    if (attr[KOLO_GRID_MODE].i == KOLO_GRID_BICUBIC) return cubic(p, size, attr);
+    p = padded(p, size, attr);
+    const bool nearest = attr[KOLO_GRID_MODE].i == KOLO_GRID_NEAREST;
+    if (nearest) p = (place){nearbyint(p.at), 0};
+    if (!(p.at > -1 && p.at < (double)size)) return (line){0};
+    const double first = floor(p.at), d = p.at - first;
+    return (line){.n = nearest ? 1 : 2,
+                  .at = {pixel_at(first, size), pixel_at(first + 1, size)},
+                  .weight = {1 - d, d},
+                  .by = {-p.slope, p.slope}};
+}
+
+kolo_grid_taps kolo_grid_find(double x, double y, int64_t H, int64_t W, const kolo_attr *attr) {
+    const line row = find(y, H, attr), column = find(x, W, attr);
+    kolo_grid_taps t = {.n = row.n * column.n};
     for (int k = 0; k < t.n; k++) {
-        const int64_t r = first_row + k / 2, c = first_column + k % 2;
-        const double of_row = k / 2 ? down : 1 - down, of_column = k % 2 ? right : 1 - right;
-        t.at[k] = r >= 0 && r < H && c >= 0 && c < W ? r * W + c : -1;
-        t.weight[k] = of_row * of_column;
-        t.by_y[k] = (k / 2 ? row.slope : -row.slope) * of_column;
-        t.by_x[k] = (k % 2 ? column.slope : -column.slope) * of_row;
+        const int r = k / column.n, c = k % column.n;
+        t.at[k] = row.at[r] >= 0 && column.at[c] >= 0 ? row.at[r] * W + column.at[c] : -1;
+        t.weight[k] = row.weight[r] * column.weight[c];
+        t.by_y[k] = row.by[r] * column.weight[c];
+        t.by_x[k] = column.by[c] * row.weight[r];
     }
     return t;
 }
@@ -108,12 +150,13 @@ static void grid_sample_grad(kolo_graph *g, const kolo_node *n, const kolo_value
     }
 }
 
-/* Four multiply-adds per element of y, and places. */
+/* A multiply-add for each pixel of an element of y, and places. */
 static kolo_cost grid_sample_cost(const kolo_shape_query *q) {
     const bool backwards = q->n_in == 3;
+    const double pixels = q->attr[KOLO_GRID_MODE].i == KOLO_GRID_BICUBIC ? 16 : 4;
     const kolo_tensor *y = backwards ? &q->in[0] : &q->out[0];
     const double count = (double)kolo_shape_count(&y->shape);
-    return (kolo_cost){(backwards ? 24 : 8) * count, kolo_query_bytes(q)};
+    return (kolo_cost){(backwards ? 6 : 2) * pixels * count, kolo_query_bytes(q)};
 }
 
 const kolo_op kolo_op_grid_sample = {
@@ -145,12 +188,13 @@ const kolo_op kolo_op_grid_sample_bwd = {
 kolo_value kolo_grid_sample(kolo_graph *g, kolo_value x, kolo_value grid,
                             const kolo_grid_sample_opts *opts) {
     const kolo_grid_sample_opts o = opts ? *opts : (kolo_grid_sample_opts){0};
-    if ((unsigned)o.padding > KOLO_GRID_REFLECTION) {
-        kolo_graph_set_failed(
-            g, KOLO_FAIL(KOLO_ERR_ARG, "grid_sample: no such padding: %d", (int)o.padding));
+    if ((unsigned)o.padding > KOLO_GRID_REFLECTION || (unsigned)o.mode > KOLO_GRID_BICUBIC) {
+        kolo_graph_set_failed(g, KOLO_FAIL(KOLO_ERR_ARG,
+                                           "grid_sample: no such mode or padding: %d, %d",
+                                           (int)o.mode, (int)o.padding));
         return KOLO_NONE;
     }
-    const kolo_attr attr[KOLO_MAX_ATTRS] = {[KOLO_GRID_NEAREST].i = o.nearest,
+    const kolo_attr attr[KOLO_MAX_ATTRS] = {[KOLO_GRID_MODE].i = o.mode,
                                             [KOLO_GRID_PADDING].i = o.padding,
                                             [KOLO_GRID_CORNERS].i = o.align_corners};
     return kolo_graph_add1(g, &kolo_op_grid_sample, (kolo_value[]){x, grid}, 2, attr);

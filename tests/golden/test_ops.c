@@ -42,7 +42,12 @@ static const kolo_grid_sample_opts grid_border = {.padding = KOLO_GRID_BORDER,
                                                   .align_corners = true};
 static const kolo_grid_sample_opts grid_reflection = {.padding = KOLO_GRID_REFLECTION};
 static const kolo_grid_sample_opts grid_nearest = {
-    .nearest = true, .padding = KOLO_GRID_REFLECTION, .align_corners = true};
+    .mode = KOLO_GRID_NEAREST, .padding = KOLO_GRID_REFLECTION, .align_corners = true};
+static const kolo_grid_sample_opts grid_bicubic = {.mode = KOLO_GRID_BICUBIC};
+static const kolo_grid_sample_opts grid_bicubic_border = {
+    .mode = KOLO_GRID_BICUBIC, .padding = KOLO_GRID_BORDER, .align_corners = true};
+static const kolo_grid_sample_opts grid_bicubic_reflection = {.mode = KOLO_GRID_BICUBIC,
+                                                              .padding = KOLO_GRID_REFLECTION};
 
 #define CASE(name, value) \
     static kolo_value of_##name(kolo_graph *g, const kolo_value *x) { return value; }
@@ -115,6 +120,10 @@ CASE(grid_sample, kolo_grid_sample(g, x[0], x[1], NULL))
 CASE(grid_border, kolo_grid_sample(g, x[0], kolo_scale(g, x[1], 2), &grid_border))
 CASE(grid_reflection, kolo_grid_sample(g, x[0], kolo_scale(g, x[1], 3), &grid_reflection))
 CASE(grid_nearest, kolo_grid_sample(g, x[0], kolo_scale(g, x[1], 3), &grid_nearest))
+CASE(grid_bicubic, kolo_grid_sample(g, x[0], x[1], &grid_bicubic))
+CASE(grid_bicubic_border, kolo_grid_sample(g, x[0], kolo_scale(g, x[1], 2), &grid_bicubic_border))
+CASE(grid_bicubic_reflection,
+     kolo_grid_sample(g, x[0], kolo_scale(g, x[1], 3), &grid_bicubic_reflection))
 CASE(conv3d, kolo_conv3d(g, x[0], x[1],
                          &(kolo_conv3d_opts){
                              .stride_d = 2, .pad_d = 1, .pad_w = 1, .dilation_h = 2, .groups = 2}))
@@ -256,6 +265,9 @@ static const struct {
     {"grid_border", of_grid_border, {S4(2, 2, 3, 4), S4(2, 2, 3, 2)}, 2, 0},
     {"grid_reflection", of_grid_reflection, {S4(2, 2, 3, 4), S4(2, 2, 3, 2)}, 2, 0},
     {"grid_nearest", of_grid_nearest, {S4(2, 2, 3, 4), S4(2, 2, 3, 2)}, 2, 0},
+    {"grid_bicubic", of_grid_bicubic, {S4(2, 2, 3, 4), S4(2, 2, 3, 2)}, 2, 0},
+    {"grid_bicubic_border", of_grid_bicubic_border, {S4(2, 2, 3, 4), S4(2, 2, 3, 2)}, 2, 0},
+    {"grid_bicubic_reflection", of_grid_bicubic_reflection, {S4(2, 2, 3, 4), S4(2, 2, 3, 2)}, 2, 0},
     {"flip", of_flip, {X}, 1, 0},
     {"conv3d", of_conv3d, {{5, {2, 4, 5, 4, 3}}, {5, {6, 2, 3, 2, 3}}}, 2, 0},
     {"conv3d_dilated", of_conv3d_dilated, {{5, {1, 2, 6, 3, 3}}, {5, {2, 2, 2, 3, 3}}}, 2, 0},

@@ -255,7 +255,9 @@ static kolo_value some_sample(random_graph *m, kolo_value x) {
     kolo_value place = kolo_reshape(m->g, kolo_slice(m->g, x, 1, 0, 1),
                                     kolo_shape_4(s.dim[0], s.dim[2], s.dim[3], 1));
     place = kolo_concat_along(m->g, (kolo_value[]){place, kolo_scale(m->g, place, -0.7)}, 2, 3);
-    const kolo_grid_sample_opts opts = {.padding = (kolo_grid_padding)below(m, 3),
+    const kolo_grid_sample_opts opts = {.mode =
+                                            below(m, 2) ? KOLO_GRID_BICUBIC : KOLO_GRID_BILINEAR,
+                                        .padding = (kolo_grid_padding)below(m, 3),
                                         .align_corners = below(m, 2)};
     return kolo_grid_sample(m->g, x, kolo_tanh(m->g, place), &opts);
 }

@@ -82,15 +82,16 @@ extern const kolo_op kolo_op_adaptive_avg_pool2d, kolo_op_adaptive_avg_pool2d_bw
     kolo_op_resize_bwd;
 
 /* grid_sample: x [N,C,H,W], grid [N,h,w,2] -> y [N,C,h,w]: at each place the grid has x and y, from
- * -1 to 1 over the image, of which y is the value, bilinear between four pixels or that of the
- * nearest one. grid_sample_bwd: dy, x, grid -> dx, dgrid. */
-enum { KOLO_GRID_NEAREST, KOLO_GRID_PADDING, KOLO_GRID_CORNERS };
+ * -1 to 1 over the image, of which y is the value, bilinear between four pixels, bicubic between
+ * 16, or that of the nearest one (kolo_grid_mode). grid_sample_bwd: dy, x, grid -> dx, dgrid. */
+enum { KOLO_GRID_MODE, KOLO_GRID_PADDING, KOLO_GRID_CORNERS };
+enum { KOLO_GRID_TAPS = 16 };
 /* The pixels that a value is made of, at `at` in their plane (-1: outside, where pixels are 0), and
  * their weights, with the derivatives of these by x and y. */
 typedef struct kolo_grid_taps {
     int n;
-    int64_t at[4];
-    double weight[4], by_x[4], by_y[4];
+    int64_t at[KOLO_GRID_TAPS];
+    double weight[KOLO_GRID_TAPS], by_x[KOLO_GRID_TAPS], by_y[KOLO_GRID_TAPS];
 } kolo_grid_taps;
 /* Those of the place x, y of the grid. */
 kolo_grid_taps kolo_grid_find(double x, double y, int64_t H, int64_t W, const kolo_attr *attr);

@@ -6,9 +6,10 @@
 
 #include <string.h>
 
-enum { GROUP = 128, TAPS = 4 };
+enum { GROUP = 128, TAPS = KOLO_GRID_TAPS };
 
 typedef struct taps {
+    int n;                   /* of a place, at most */
     int32_t at[TAPS][GROUP]; /* pixels of a plane; -1: none */
     float weight[TAPS][GROUP], by_x[TAPS][GROUP], by_y[TAPS][GROUP];
 } taps;
@@ -16,10 +17,12 @@ typedef struct taps {
 /* Those of n places. */
 static void find_taps(const float *grid, int64_t n, int64_t H, int64_t W, const kolo_attr *attr,
                       taps *t) {
+    const int64_t mode = attr[KOLO_GRID_MODE].i;
+    t->n = mode == KOLO_GRID_BICUBIC ? TAPS : mode == KOLO_GRID_NEAREST ? 1 : 4;
     for (int64_t k = 0; k < n; k++) {
         const kolo_grid_taps found =
             kolo_grid_find((double)grid[2 * k], (double)grid[2 * k + 1], H, W, attr);
-        for (int i = 0; i < TAPS; i++) {
+        for (int i = 0; i < t->n; i++) {
             const bool there = i < found.n && found.at[i] >= 0;
             t->at[i][k] = there ? (int32_t)found.at[i] : -1;
             t->weight[i][k] = there ? (float)found.weight[i] : 0;
@@ -43,7 +46,7 @@ static int64_t groups_of(const int64_t *dim) { return (dim[2] * dim[3] + GROUP -
 
 static void sample(const float *x, const taps *t, int64_t n, float *y) {
     for (int64_t k = 0; k < n; k++) y[k] = 0;
-    for (int i = 0; i < TAPS; i++) {
+    for (int i = 0; i < t->n; i++) {
         for (int64_t k = 0; k < n; k++) {
             if (t->at[i][k] >= 0) y[k] += t->weight[i][k] * x[t->at[i][k]];
         }
@@ -78,7 +81,7 @@ static void run(const kolo_call *call) {
 /* Of one plane: to dx, and to the gradients of n places. */
 static void add_gradients(const float *dy, const float *x, const taps *t, int64_t n, float *dx,
                           float *by_x, float *by_y) {
-    for (int i = 0; i < TAPS; i++) {
+    for (int i = 0; i < t->n; i++) {
         for (int64_t k = 0; k < n; k++) {
             const int32_t at = t->at[i][k];
             if (at < 0) continue;

@@ -373,8 +373,9 @@ static kolo_status extremum(onnx_export *c) {
 
 static kolo_status grid_sample(onnx_export *c) {
     static const char *const paddings[] = {"zeros", "border", "reflection"};
+    static const char *const modes[] = {"bilinear", "nearest", "bicubic"};
     onnx_emit(c->w, "GridSample", c->out, c->in[0], c->in[1], NULL);
-    onnx_add_text(c->w, "mode", integer(c, KOLO_GRID_NEAREST) ? "nearest" : "bilinear");
+    onnx_add_text(c->w, "mode", modes[integer(c, KOLO_GRID_MODE)]);
     onnx_add_text(c->w, "padding_mode", paddings[integer(c, KOLO_GRID_PADDING)]);
     onnx_add_int(c->w, "align_corners", integer(c, KOLO_GRID_CORNERS));
     return KOLO_OK;

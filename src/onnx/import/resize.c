@@ -329,21 +329,27 @@ kolo_status onnx_map_resize(onnx_call *c) {
 
 kolo_status onnx_map_grid_sample(onnx_call *c) {
     static const char *const paddings[] = {"zeros", "border", "reflection"};
-    const bool nearest = onnx_text_is(c, "mode", "nearest", false);
-    kolo_grid_sample_opts opts = {.nearest = nearest,
-                                  .align_corners = onnx_int(c, "align_corners", 0) != 0};
+    static const struct {
+        const char *name;
+        kolo_grid_mode mode;
+    } modes[] = {{"linear", KOLO_GRID_BILINEAR},
+                 {"bilinear", KOLO_GRID_BILINEAR},
+                 {"nearest", KOLO_GRID_NEAREST},
+                 {"cubic", KOLO_GRID_BICUBIC},
+                 {"bicubic", KOLO_GRID_BICUBIC}};
+    kolo_grid_sample_opts opts = {.align_corners = onnx_int(c, "align_corners", 0) != 0};
     kolo_value x, grid;
-    size_t padding = 0;
+    size_t padding = 0, mode = 0;
     while (padding < KOLO_COUNT(paddings) &&
            !onnx_text_is(c, "padding_mode", paddings[padding], padding == 0)) {
         padding++;
     }
     if (padding == KOLO_COUNT(paddings)) return ONNX_FAIL(c, "attribute padding_mode");
     opts.padding = (kolo_grid_padding)padding;
-    if (!nearest && !onnx_text_is(c, "mode", "linear", true) &&
-        !onnx_text_is(c, "mode", "bilinear", true)) {
-        return ONNX_FAIL(c, "attribute mode: linear and nearest are supported");
-    }
+    while (mode < KOLO_COUNT(modes) && !onnx_text_is(c, "mode", modes[mode].name, mode == 0))
+        mode++;
+    if (mode == KOLO_COUNT(modes)) return ONNX_FAIL(c, "attribute mode");
+    opts.mode = modes[mode].mode;
     KOLO_TRY(onnx_value(c, 0, &x));
     KOLO_TRY(onnx_value(c, 1, &grid));
     if (kolo_value_shape(c->g, x).rank != 4) return ONNX_FAIL(c, "images [N,C,H,W] are supported");

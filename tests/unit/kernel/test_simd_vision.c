@@ -107,8 +107,8 @@ static void resizing_is_the_reference(void **state) {
 
 static void sampling(int threads) {
     static const int64_t cases[][5] = {{3, 7, 5, 13, 21}, {16, 4, 4, 1, 3}, {1, 1, 6, 5, 2}};
-    for (size_t i = 0; i < 12 * KOLO_COUNT(cases); i++) {
-        const int64_t *c = cases[i / 12], variant = (int64_t)i % 12;
+    for (size_t i = 0; i < 18 * KOLO_COUNT(cases); i++) {
+        const int64_t *c = cases[i / 18], variant = (int64_t)i % 18;
         const kolo_shape x = kolo_shape_4(2, c[0], c[1], c[2]);
         const kolo_shape grid = kolo_shape_4(2, c[3], c[4], 2);
         const kolo_shape forward[] = {x, grid}, backward[] = {{4, {2, c[0], c[3], c[4]}}, x, grid};
