@@ -170,6 +170,7 @@ const kolo_op kolo_op_grid_sample = {
     .shape = grid_sample_shape,
     .grad = grid_sample_grad,
     .cost = grid_sample_cost,
+    .bf16 = 1u << 0, /* the grid stays f32: bf16 has too few digits for places of large images */
     .samples = {.in = 0x3u, .out = 0x1u},
 };
 const kolo_op kolo_op_grid_sample_bwd = {
@@ -182,6 +183,7 @@ const kolo_op kolo_op_grid_sample_bwd = {
     .attrs = grid_attrs,
     .shape = grid_sample_bwd_shape,
     .cost = grid_sample_cost,
+    .bf16 = 1u << 0 | 1u << 1,
     .samples = {.in = 0x7u, .out = 0x3u},
 };
 
