@@ -2,9 +2,20 @@
 #include "graph/ops/ops.h"
 #include "pass/partition/partition.h"
 
+/* The placements of v. Where each rank of an axis computes a summand of its gradient it is
+ * REPLICATED: nodes leave that INVARIANT, which holds the same data. */
+static kolo_placements placements_of(const partitioner *p, kolo_value v) {
+    kolo_placements is = kolo_info(p->g, v)->placements;
+    for (int a = 0; a < p->g->mesh.n_axes; a++) {
+        const bool whole = is.axis[a].kind == KOLO_PLACEMENT_INVARIANT;
+        if (whole && p->varying[v.id] >> a & 1) is.axis[a].kind = KOLO_PLACEMENT_REPLICATED;
+    }
+    return is;
+}
+
 kolo_value kolo_partition_move(partitioner *p, kolo_value v, int axis, const kolo_placement *to,
                                const kolo_shape *shape) {
-    kolo_placements from = kolo_info(p->g, v)->placements, target = from;
+    kolo_placements from = placements_of(p, v), target = from;
     const kolo_tensor tensor = kolo_tensor_plain(kolo_info(p->g, v)->tensor.dtype, *shape);
     target.axis[axis] = *to;
     kolo_value by = kolo_redistribute_as(p->g, v, &from, &target, &tensor);

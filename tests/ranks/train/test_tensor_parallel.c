@@ -219,6 +219,7 @@ static const struct {
     {{"dp=1,tp=2", 2, 0, 10, 2, {.momentum = 0.9}, KOLO_RECOMPUTE_CHEAP, 3, NULL, 0, false}, false},
     {{"dp=1,tp=2", 2, 0, 10, 1, {.momentum = 0.9}, 0, 4, "classifier.6.weight 0\n", 0, false},
      false},
+    {{"dp=1,tp=3,sp=2", 6, 0, 10, 1, {.momentum = 0.9, .clip = 0.5}, 0, 4, NULL, 0, false}, false},
     {{"dp=1,tp=2", 2, 4, 32, 1, {.momentum = 0.9, .clip = 0.5}, 0, 0, "megatron-sp", 2, false},
      false},
     {{"tp=3,dp=2",
