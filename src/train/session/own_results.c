@@ -33,8 +33,9 @@ static kolo_status reduce_tensors(const kolo_session *s, kolo_metrics *metrics) 
         double *sum = NULL;
         kolo_shape shape = {0};
         if (!m[i].reduce) continue;
-        KOLO_TRY(copy_output(s, m[i].output, &sum, &shape));
-        const kolo_status status = kolo_session_share_tensor(s, &sum, &shape);
+        kolo_status status = copy_output(s, m[i].output, &sum, &shape);
+        if (kolo_session_stages(s) > 1) status = kolo_agree(s->comm, status);
+        if (status == KOLO_OK) status = kolo_session_share_tensor(s, &sum, &shape);
         if (status == KOLO_OK && sum) metrics->value[i] = m[i].reduce(sum, &shape);
         kolo_free(sum);
         KOLO_TRY(status);

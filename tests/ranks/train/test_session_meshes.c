@@ -1,6 +1,7 @@
 /* Sessions of a program on meshes: losses, gradients, tensors, predictions and files are those of
  * one rank; data sets, loaders and runs, which resume on another mesh. */
 #include "base/compiler.h"
+#include "base/memory.h"
 #include "base/status.h"
 #include "graph/graph.h"
 #include "kolo/checkpoint.h"
@@ -10,6 +11,7 @@
 #include "support/support.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -305,16 +307,24 @@ static kolo_status build_with_counts(kolo_graph *g, int64_t n, void *arg) {
     return KOLO_OK;
 }
 
-static kolo_status count(kolo_comm *comm, const void *arg, void *result) {
+/* A session on a mesh, and a batch. */
+static kolo_status begin_count(kolo_comm *comm, const char *mesh, own_net_samples *own,
+                               kolo_batch *batch, kolo_session **s) {
     const kolo_session_opts opts = {
-        .mesh = arg, .global_batch = OWN_SAMPLES, .accumulate = 2, .seed = 5, .f64 = true};
+        .mesh = mesh, .global_batch = OWN_SAMPLES, .accumulate = 2, .seed = 5, .f64 = true};
+    KOLO_TRY(kolo_session_create(comm, &opts, build_with_counts, NULL, s));
+    const kolo_status status = own_net_batch(*s, 1, own, batch);
+    if (status != KOLO_OK) kolo_session_destroy(*s);
+    return status;
+}
+
+static kolo_status count(kolo_comm *comm, const void *arg, void *result) {
     own_net_samples own;
     kolo_batch batch;
     kolo_metrics metrics;
     kolo_session *s;
-    KOLO_TRY(kolo_session_create(comm, &opts, build_with_counts, NULL, &s));
-    kolo_status status = own_net_batch(s, 1, &own, &batch);
-    if (status == KOLO_OK) status = kolo_session_evaluate(s, &batch, &metrics);
+    KOLO_TRY(begin_count(comm, arg, &own, &batch, &s));
+    kolo_status status = kolo_session_evaluate(s, &batch, &metrics);
     if (status == KOLO_OK) *(double *)result = kolo_metrics_get(&metrics, "mean_iou");
     kolo_session_destroy(s);
     return status;
@@ -338,6 +348,52 @@ static void stages_share_the_counts(void **state) {
         }
     }
     assert_true(iou[0][0] > 0);
+}
+
+typedef struct short_of_memory {
+    kolo_status status;
+    char error[256];
+} short_of_memory;
+
+/* The last stage has no memory for its n-th block in the second evaluation. */
+static kolo_status count_without_memory(kolo_comm *comm, const void *arg, void *result) {
+    short_of_memory *out = result;
+    own_net_samples own;
+    kolo_batch batch;
+    kolo_metrics metrics;
+    kolo_session *s;
+    KOLO_TRY(begin_count(comm, "pp=2", &own, &batch, &s));
+    kolo_status status = kolo_session_evaluate(s, &batch, &metrics);
+    if (status == KOLO_OK) status = kolo_barrier(comm);
+    if (status == KOLO_OK && kolo_comm_rank(comm) == 1) kolo_alloc_fail_nth(*(const long *)arg);
+    if (status == KOLO_OK) status = kolo_session_evaluate(s, &batch, &metrics);
+    kolo_alloc_fail_nth(0);
+    out->status = status;
+    (void)snprintf(out->error, sizeof out->error, "%s", kolo_last_error());
+    kolo_session_destroy(s);
+    return KOLO_OK;
+}
+
+/* All stages end where one has no memory, and agree on it where it copies the counts. */
+static void stages_agree_on_missing_memory(void **state) {
+    short_of_memory stage[2] = {{.status = KOLO_ERR_NOMEM}};
+    bool agreed = false;
+    char copy[64];
+    (void)snprintf(copy, sizeof copy, "rank 1: no memory for %d bytes",
+                   (int)(OWN_WORDS * OWN_WORDS * sizeof(double)));
+    for (long nth = 1; stage[0].status != KOLO_OK && !agreed; nth++) {
+        rank_job job = {.n = 2,
+                        .transport = RANKS_THREAD,
+                        .body = count_without_memory,
+                        .arg = &nth,
+                        .arg_bytes = sizeof nth,
+                        .results = stage,
+                        .result_bytes = sizeof stage[0]};
+        ASSERT_OK(run_rank_job(&job));
+        assert_int_equal(stage[0].status == KOLO_OK, stage[1].status == KOLO_OK);
+        agreed = strstr(stage[0].error, copy) && stage[0].status == KOLO_ERR_NOMEM;
+    }
+    assert_true(agreed);
 }
 
 /* ---- data sets and runs ---- */
@@ -536,6 +592,7 @@ TEST_MAIN(test_session_meshes) {
         cmocka_unit_test(meshes_compute_what_one_rank_does),
         cmocka_unit_test(blocks_keep_the_bits),
         cmocka_unit_test(stages_share_the_counts),
+        cmocka_unit_test(stages_agree_on_missing_memory),
         cmocka_unit_test(files_of_a_mesh_load_on_another),
         cmocka_unit_test(runs_resume_on_another_mesh),
         cmocka_unit_test(sessions_that_evaluate_only_have_meshes),
