@@ -19,7 +19,7 @@
 #include "tensor/tensor.h"
 
 enum {
-    KOLO_MAX_ATTRS = 12,
+    KOLO_MAX_ATTRS = 13,
     KOLO_NOTATION = 96, /* bytes of index notation */
     KOLO_MAX_IO = 8, /* inputs or outputs of a node that a kernel runs; post and wait have more */
 };

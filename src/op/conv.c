@@ -7,9 +7,9 @@
 #include <inttypes.h>
 #include <string.h>
 
-static const char *const attrs[] = {"stride_h",   "stride_w", "pad_h", "pad_w",  "dilation_h",
-                                    "dilation_w", "groups",   "relu",  "size_h", "size_w",
-                                    "bias",       "more_h",   NULL};
+static const char *const attrs[] = {"stride_h",   "stride_w", "pad_h",    "pad_w",  "dilation_h",
+                                    "dilation_w", "groups",   "relu",     "size_h", "size_w",
+                                    "bias",       "more_h",   "channels", NULL};
 
 /* The window along the height or, for axis 1, the width. */
 static kolo_window window_of(const kolo_attr *attr, int axis, int64_t kernel) {
@@ -169,27 +169,43 @@ static bool is_by_rows(const kolo_attr *attr, int64_t kernel) {
            attr[KOLO_CONV_MORE_H].i == 0;
 }
 
+/* Whether each channel has a filter of its own; the one channel of a rank too. */
+static bool is_depthwise(const kolo_attr *attr, int64_t in, int64_t out) {
+    const int64_t groups = attr[KOLO_CONV_GROUPS].i;
+    return attr[KOLO_CONV_CHANNELS].i > 0 || (groups > 1 && in == groups && out == groups);
+}
+
 /* With groups, channels are not summed over as a whole. */
 static const char *conv_index(const kolo_attr *attr, int n_in, const kolo_shape *in, char *text) {
-    if (is_by_rows(attr, in[1].dim[2])) {
-        return attr[KOLO_CONV_GROUPS].i > 1 ? "nChW,OCKL,O->nOhQ" : "nchW,ocKL+o->nohQ";
+    const bool rows = is_by_rows(attr, in[1].dim[2]);
+    if (is_depthwise(attr, in[0].dim[1], in[1].dim[0])) {
+        return rows ? "ndhW,dIKL+d->ndhQ" : "nd~hW,dIKL+d->ndhQ";
     }
-    return attr[KOLO_CONV_GROUPS].i > 1 ? "nC~hW,OCKL,O->nOhQ" : "nc~hW,ocKL+o->nohQ";
+    if (attr[KOLO_CONV_GROUPS].i > 1) return rows ? "nChW,OCKL,O->nOhQ" : "nC~hW,OCKL,O->nOhQ";
+    return rows ? "nchW,ocKL+o->nohQ" : "nc~hW,ocKL+o->nohQ";
 }
 static const char *conv_bwd_data_index(const kolo_attr *attr, int n_in, const kolo_shape *in,
                                        char *text) {
-    if (is_by_rows(attr, in[1].dim[2])) {
-        return attr[KOLO_CONV_GROUPS].i > 1 ? "nOhQ,OCKL->nChW" : "nohQ,ocKL->nchW";
+    const bool rows = is_by_rows(attr, in[1].dim[2]);
+    if (is_depthwise(attr, attr[KOLO_CONV_GROUPS].i * in[1].dim[1], in[0].dim[1])) {
+        return rows ? "ndhQ,dIKL->ndhW" : "ndhQ,dIKL->nd~hW";
     }
-    return attr[KOLO_CONV_GROUPS].i > 1 ? "nOhQ,OCKL->nC~hW" : "nohQ,ocKL->nc~hW";
+    if (attr[KOLO_CONV_GROUPS].i > 1) return rows ? "nOhQ,OCKL->nChW" : "nOhQ,OCKL->nC~hW";
+    return rows ? "nohQ,ocKL->nchW" : "nohQ,ocKL->nc~hW";
 }
 static const char *conv_bwd_weights_index(const kolo_attr *attr, int n_in, const kolo_shape *in,
                                           char *text) {
-    if (is_by_rows(attr, attr[KOLO_CONV_SIZE_H].i)) {
-        return attr[KOLO_CONV_GROUPS].i > 1 ? "nOhQ,nChW->OCKL,O" : "nohQ,nchW->ocKL,o/c";
+    const bool rows = is_by_rows(attr, attr[KOLO_CONV_SIZE_H].i);
+    if (is_depthwise(attr, in[1].dim[1], in[0].dim[1])) {
+        return rows ? "ndhQ,ndhW->dIKL,d" : "ndhQ,nd~hW->dIKL,d";
     }
-    return attr[KOLO_CONV_GROUPS].i > 1 ? "nOhQ,nC~hW->OCKL,O" : "nohQ,nc~hW->ocKL,o/c";
+    if (attr[KOLO_CONV_GROUPS].i > 1) return rows ? "nOhQ,nChW->OCKL,O" : "nOhQ,nC~hW->OCKL,O";
+    return rows ? "nohQ,nchW->ocKL,o/c" : "nohQ,nc~hW->ocKL,o/c";
 }
+
+/* A rank has as many groups of a depthwise convolution as channels. */
+#define DIVIDED_CHANNELS \
+    .part = {.index = 'd', .lengths = 1u << KOLO_CONV_GROUPS, .all = KOLO_ATTR(KOLO_CONV_CHANNELS)}
 
 /* ---- some of the rows ---- */
 
@@ -208,6 +224,7 @@ static void divide_conv_window(const kolo_window_query *q, kolo_interval rows, k
 const kolo_op kolo_op_conv2d = {
     .name = "conv2d",
     .index_of = conv_index,
+    DIVIDED_CHANNELS,
     .window = conv_window,
     .divide_window = divide_conv_window,
     .linear = 0x7u,
@@ -226,6 +243,7 @@ const kolo_op kolo_op_conv2d = {
 const kolo_op kolo_op_conv2d_bwd_data = {
     .name = "conv2d_bwd_data",
     .index_of = conv_bwd_data_index,
+    DIVIDED_CHANNELS,
     .window = conv_window,
     .divide_window = divide_conv_window,
     .linear = 0x3u,
@@ -243,6 +261,7 @@ const kolo_op kolo_op_conv2d_bwd_data = {
 const kolo_op kolo_op_conv2d_bwd_weights = {
     .name = "conv2d_bwd_weights",
     .index_of = conv_bwd_weights_index,
+    DIVIDED_CHANNELS,
     .linear = 0x1u,
     .min_in = 2,
     .max_in = 2,

@@ -52,10 +52,10 @@ static bool is_index(const kolo_index_term *term, int d) {
            !term->listed[d] && term->inner[d] == 0;
 }
 
-/* Attributes of a node may be of a whole dimension, or state where it begins. */
-static bool has_parts(const kolo_op *op) {
-    return op->part.index || op->part.dims || op->part.sample || op->part.position ||
-           op->part.lengths;
+/* Attributes of a node may be of all that has an index, or state where it begins. */
+static bool has_parts(const kolo_op *op, int code) {
+    return op->part.index == '*' || op->part.index == code || op->part.dims || op->part.sample ||
+           op->part.position;
 }
 
 /* Finds the dimension of each input that has the index of dimension `axis` of output 0; -1: none.
@@ -63,11 +63,9 @@ static bool has_parts(const kolo_op *op) {
 static bool find_axes(const kolo_graph *g, const kolo_node *n, int axis, int *of_input) {
     kolo_index index;
     bool any = false;
-    if (n->op->custom || n->op->view || n->op->comm != KOLO_OP_LOCAL || has_parts(n->op)) {
-        return false;
-    }
+    if (n->op->custom || n->op->view || n->op->comm != KOLO_OP_LOCAL) return false;
     if (!kolo_op_has_index(n->op) || kolo_index_of(g, n, &index) != KOLO_OK) return false;
-    if (!is_index(&index.out[0], axis)) return false;
+    if (!is_index(&index.out[0], axis) || has_parts(n->op, index.out[0].code[axis])) return false;
     const kolo_value_info *out = kolo_info(g, n->out[0]);
     const int64_t length = out->tensor.shape.dim[axis];
     for (int k = 0; k < n->n_in; k++) {

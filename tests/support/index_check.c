@@ -179,7 +179,7 @@ static void slice_attributes(run *r, const kolo_node *n, int code, int dim, int 
     }
     if (of_size > 0) r->attr[of_size - 1].i = count;
     if (n->op->part.first > 0) r->attr[n->op->part.first - 1].i += first;
-    if (of_all > 0) r->attr[of_all - 1].i = any ? size : n->attr[of_size - 1].i;
+    if (of_all > 0) r->attr[of_all - 1].i = of_size > 0 && !any ? n->attr[of_size - 1].i : size;
     if (any) r->attr[n->op->part.dim - 1].i = dim;
 }
 

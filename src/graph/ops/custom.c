@@ -12,7 +12,7 @@
 #include <string.h>
 
 _Static_assert((int)KOLO_CUSTOM_IO == (int)KOLO_MAX_IO, "inputs of an op");
-_Static_assert((int)KOLO_CUSTOM_ATTRS == (int)KOLO_MAX_ATTRS, "attributes of an op");
+_Static_assert((int)KOLO_CUSTOM_ATTRS <= (int)KOLO_MAX_ATTRS, "attributes of an op");
 
 enum { MAX_REGISTERED = 256, MAX_NAME = 60 };
 
@@ -266,7 +266,7 @@ static void make(registered_op *r, const kolo_custom_op *op, bool bound) {
 }
 
 static kolo_status add(const kolo_custom_op *op, bool bound) {
-    KOLO_TRY(check(op, bound ? KOLO_MAX_ATTRS - 1 : KOLO_MAX_ATTRS));
+    KOLO_TRY(check(op, bound ? KOLO_CUSTOM_ATTRS - 1 : KOLO_CUSTOM_ATTRS));
     registered_op *r = NULL;
     for (int i = 0; i < MAX_REGISTERED; i++) {
         registered_op *none = NULL;

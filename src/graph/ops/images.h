@@ -20,7 +20,8 @@ enum {
     KOLO_CONV_SIZE_H,
     KOLO_CONV_SIZE_W,
     KOLO_CONV_BIAS,
-    KOLO_CONV_MORE_H, /* rows of padding below the image, less those above it */
+    KOLO_CONV_MORE_H,   /* rows of padding below the image, less those above it */
+    KOLO_CONV_CHANNELS, /* of a depthwise convolution of which this rank has some: all of them */
 };
 extern const kolo_op kolo_op_conv2d, kolo_op_conv2d_bwd_data, kolo_op_conv2d_bwd_weights;
 

@@ -276,6 +276,9 @@ static kolo_status make_lengths(const partitioner *p, const cut_node *c) {
         }
         c->n->attr[i].i = part / whole;
     }
+    if (c->n->op->part.all && kolo_node_attr(c->n, c->n->op->part.all)->i == 0) {
+        kolo_node_attr(c->n, c->n->op->part.all)->i = whole;
+    }
     return KOLO_OK;
 }
 
