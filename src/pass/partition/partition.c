@@ -143,10 +143,8 @@ static bool take_relu(kolo_node *n) {
     return true;
 }
 
-/* Whether an op cannot take what is sharded along dimension 1 of its first input, but nodes that
- * replace it can. */
-static bool is_divided(const partitioner *p, const kolo_node *n) {
-    if (!n->op->divide) return false;
+/* Whether the first input of a node is sharded along dimension 1, the classes of logits. */
+static bool has_some_classes(const partitioner *p, const kolo_node *n) {
     for (int a = 0; a < p->g->mesh.n_axes; a++) {
         const kolo_placement *x = placed(p, n->in[0], a);
         if (is_cut(x) && x->dim == 1 && !is_of_samples(p, a) && !is_of_positions(p, a)) return true;
@@ -205,7 +203,16 @@ static kolo_status take_inputs(const partitioner *p, kolo_node *n) {
     return KOLO_OK;
 }
 
-/* Makes the logits of a loss with weights of the classes whole: its sums are of all classes. */
+/* Whether the op needs all classes, but nodes that replace it do not. */
+static bool is_divided(const kolo_node *n) { return n->op->divide && n->n_in == n->op->min_in; }
+
+/* Whether the op needs all classes: of a loss with weights of these, or of one of soft labels. */
+static bool needs_classes(const kolo_node *n) {
+    const bool soft = n->op == &kolo_op_softmax || n->op == &kolo_op_accuracy;
+    return soft || (n->op->divide && n->n_in > n->op->min_in);
+}
+
+/* Makes the logits that a node reads whole. */
 static kolo_status collect_classes(partitioner *p, kolo_node *n) {
     for (int a = 0; a < p->g->mesh.n_axes; a++) {
         const kolo_placement *x = placed(p, n->in[0], a);
@@ -219,8 +226,9 @@ static kolo_status collect_classes(partitioner *p, kolo_node *n) {
 static kolo_status visit(partitioner *p, kolo_node *n) {
     bool summed = false;
     KOLO_TRY(take_inputs(p, n));
-    if (is_divided(p, n) && n->n_in == n->op->min_in) return divide(p, n);
-    if (is_divided(p, n)) KOLO_TRY(collect_classes(p, n));
+    const bool classes = n->n_in > 0 && has_some_classes(p, n);
+    if (classes && is_divided(n)) return divide(p, n);
+    if (classes && needs_classes(n)) KOLO_TRY(collect_classes(p, n));
     if (kolo_partition_sums_rows(p, n)) return sum_rows(p, n);
     p->by_heads = 0;
     KOLO_TRY(kolo_partition_cut_node(p, n, &summed));
