@@ -41,8 +41,8 @@ kolo_status kolo_pass_partition(kolo_graph *g, const char *rules, bool sharded_o
 /* The same on the axis tp, in `blocks` blocks, a multiple of its ranks and a power of two up to
  * KOLO_MAX_IO: all results are bitwise equal for any number of ranks, also one
  * (partition/blocks.c). The mesh and the rank are those of the graph. ARG: what does not divide;
- * UNSUPPORTED: rules with "sums", divided layers that are recurrent or have statistics. Layers by
- * samples are whole. */
+ * UNSUPPORTED: rules with "sums", divided layers that are recurrent. Layers by samples are whole.
+ */
 kolo_status kolo_pass_blocks(kolo_graph *g, const char *rules, bool sharded_outputs, int blocks);
 /* Ring attention: makes blocks of keys and values, which go round the ranks of the axis sp, of
  * attention whose queries these have divided. Runs where placements are known. The errors of

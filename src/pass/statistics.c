@@ -3,7 +3,9 @@
  * Each rank has the mean and variance of its shard of the batch. Multiplied by its fraction of the
  * global batch, the scalar "share", they (or those of all ranks, which are the same) are summands
  * of their mean over the ranks, even if the fractions differ or are zero; the pass synchronize adds
- * them up. The running variance is unbiased, n / (n - 1) times that of the batch, as in PyTorch. */
+ * them up. The running variance is unbiased, n / (n - 1) times that of the batch, as in PyTorch.
+ * Tensor parallelism in blocks (partition/blocks.c) divides normalization into nodes that each have
+ * some of the channels, and read parts of the running statistics: their results are joined. */
 #include "graph/ops/ops.h"
 #include "pass/pass.h"
 
@@ -47,7 +49,7 @@ static kolo_status update(kolo_graph *g, const statistics *s, kolo_value share, 
     return KOLO_OK;
 }
 
-static bool keeps_statistics(const kolo_graph *g, const kolo_node *n, statistics *s) {
+static bool has_statistics(const kolo_graph *g, const kolo_node *n, statistics *s) {
     if (n->op == &kolo_op_batch_norm) {
         const kolo_shape *x = &kolo_info(g, n->in[0])->tensor.shape;
         double count = (double)(kolo_shape_count(x) / x->dim[1]);
@@ -67,8 +69,52 @@ static bool keeps_statistics(const kolo_graph *g, const kolo_node *n, statistics
     } else {
         return false;
     }
-    return kolo_info(g, s->running_mean)->kind == KOLO_VALUE_STATE &&
-           kolo_info(g, s->running_var)->kind == KOLO_VALUE_STATE;
+    return true;
+}
+
+static bool is_state(const kolo_graph *g, kolo_value v) {
+    return kolo_info(g, v)->kind == KOLO_VALUE_STATE;
+}
+
+/* The node that divides a state into v and others; NULL: there is none. */
+static const kolo_node *divider_of(const kolo_graph *g, kolo_value v) {
+    const kolo_value_info *info = kolo_info(g, v);
+    const kolo_node *n = info->producer >= 0 ? g->nodes[info->producer] : NULL;
+    return n && n->op == &kolo_op_deinterleave && is_state(g, n->in[0]) ? n : NULL;
+}
+
+/* The statistics of the node that reads this running mean; there is one. */
+static statistics reader_of(const kolo_graph *g, kolo_value mean, int32_t n_nodes) {
+    statistics s = {.running_mean = KOLO_NONE};
+    for (int32_t i = 0; i < n_nodes && s.running_mean.id != mean.id; i++) {
+        (void)has_statistics(g, g->nodes[i], &s);
+    }
+    KOLO_ASSERT(s.running_mean.id == mean.id);
+    return s;
+}
+
+/* Makes the statistics of the first of several blocks those of all. */
+static void join_blocks(kolo_graph *g, const kolo_node *divider, int32_t n_nodes, statistics *s) {
+    kolo_value mean[KOLO_MAX_IO], var[KOLO_MAX_IO];
+    for (int k = 0; k < divider->n_out; k++) {
+        const statistics block = reader_of(g, divider->out[k], n_nodes);
+        mean[k] = block.mean;
+        var[k] = block.var;
+    }
+    s->mean = kolo_graph_add1(g, &kolo_op_interleave, mean, divider->n_out, divider->attr);
+    s->var = kolo_graph_add1(g, &kolo_op_interleave, var, divider->n_out, divider->attr);
+    s->running_var = divider_of(g, s->running_var)->in[0];
+    s->running_mean = divider->in[0];
+}
+
+/* Whether a node updates running statistics, with those of the blocks that follow it. */
+static bool keeps_statistics(kolo_graph *g, const kolo_node *n, int32_t n_nodes, statistics *s) {
+    if (!has_statistics(g, n, s)) return false;
+    const kolo_node *divider = divider_of(g, s->running_mean);
+    if (!divider) return is_state(g, s->running_mean) && is_state(g, s->running_var);
+    if (s->running_mean.id != divider->out[0].id) return false;
+    join_blocks(g, divider, n_nodes, s);
+    return true;
 }
 
 kolo_status kolo_pass_statistics(kolo_graph *g) {
@@ -79,7 +125,7 @@ kolo_status kolo_pass_statistics(kolo_graph *g) {
     kolo_status status = KOLO_OK;
     for (int32_t i = 0; status == KOLO_OK && i < n_nodes; i++) {
         statistics s;
-        if (!keeps_statistics(g, g->nodes[i], &s)) continue;
+        if (!keeps_statistics(g, g->nodes[i], n_nodes, &s)) continue;
         if (!kolo_value_ok(share)) share = kolo_shard_leaf(g, kolo_scalar(g, "share"));
         status = update(g, &s, share, taken);
     }

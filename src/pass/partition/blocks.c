@@ -46,12 +46,6 @@ static kolo_status widen(const merger *m, int32_t v) {
     kolo_value_info *info = &m->g->values[v];
     const kolo_placement *cut = &m->was[v];
     const int blocks = cut->blocks > 0 ? cut->blocks : 1;
-    if (info->kind != KOLO_VALUE_PARAM) {
-        return KOLO_FAIL(KOLO_ERR_UNSUPPORTED,
-                         "%s is divided with its layer and is no parameter, which --tp-blocks does "
-                         "not support: leave the layer whole (--placement), or omit --tp-blocks",
-                         info->name);
-    }
     const int64_t length = info->whole.shape.dim[cut->dim];
     if (length % ((int64_t)blocks * m->all) != 0) {
         char text[KOLO_SHAPE_TEXT];
