@@ -13,48 +13,72 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* Channels between two convolutions: the first by outputs, the second by inputs; normalization and
+ * depthwise convolutions between them follow. */
+#define CHANNELS                                                              \
+    "*layer?.*.conv1.weight 0 # resnet, also that of deeplabv3\n"             \
+    "*layer?.*.conv2.weight 1\n"                                              \
+    "classifier.0.convs.*.weight 0 # deeplabv3: five branches\n"              \
+    "classifier.0.project.0.weight 1 5\n"                                     \
+    "aux_classifier.0.weight 0\n"                                             \
+    "aux_classifier.4.weight 1\n"                                             \
+    "conv2.conv.weight 0 # googlenet\n"                                       \
+    "conv3.conv.weight 1\n"                                                   \
+    "inception??.branch?.0.conv.weight 0\n"                                   \
+    "inception??.branch2.1.conv.weight 1\n"                                   \
+    "inception??.branch3.1.conv.weight 1\n"                                   \
+    "aux?.fc1.weight 0\n"                                                     \
+    "aux?.fc2.weight 1\n"                                                     \
+    "*.denselayer*.conv1.weight 0 # densenet121\n"                            \
+    "*.denselayer*.conv2.weight 1\n"                                          \
+    "classifier.weight 0\n"                                                   \
+    "features.1.conv.* whole # mobilenet_v2: begins with the depthwise one\n" \
+    "features.*.conv.0.0.weight 0\n"                                          \
+    "features.*.conv.2.weight 1\n"                                            \
+    "*.double_conv.0.weight 0 # unet\n"                                       \
+    "*.double_conv.3.weight 1\n"                                              \
+    "fc.weight 0 # resnet, googlenet\n"
+
 /* Pairs of layers of which the first is sharded by outputs and the second by inputs; tables and
  * output layers by words. Biases follow the weights that they are added to. Shoeybi et al.,
  * "Megatron-LM", 2019. */
-#define MEGATRON                                                        \
-    "wte.weight 0 # gpt2\n"                                             \
-    "lm_head.weight 0\n"                                                \
-    "*.attn.c_attn.weight 0 3\n"                                        \
-    "*.attn.c_proj.weight 1\n"                                          \
-    "*.mlp.c_fc.weight 0\n"                                             \
-    "*.mlp.c_proj.weight 1\n"                                           \
-    "*.experts.c_fc.weight 1 # gpt2_moe: each expert\n"                 \
-    "*.experts.c_proj.weight 2\n"                                       \
-    "bert.embeddings.word_embeddings.weight 0\n"                        \
-    "*.attention.self.qkv.weight 0 3\n"                                 \
-    "*.attention.output.dense.weight 1\n"                               \
-    "*.intermediate.dense.weight 0\n"                                   \
-    "bert.encoder.layer.*.output.dense.weight 1\n"                      \
-    "*.self_attention.in_proj_weight 0 3 # vit\n"                       \
-    "*.self_attention.out_proj.weight 1\n"                              \
-    "encoder.layers.*.mlp.0.weight 0\n"                                 \
-    "encoder.layers.*.mlp.3.weight 1\n"                                 \
-    "model.embed_tokens.weight 0 # llama\n"                             \
-    "model.layers.*.self_attn.o_proj.weight 1\n"                        \
-    "model.layers.*.self_attn.?_proj.weight 0\n"                        \
-    "*.mlp.gate_proj.weight 0\n"                                        \
-    "*.mlp.up_proj.weight 0\n"                                          \
-    "*.mlp.down_proj.weight 1\n"                                        \
-    "encoder.weight 0 # lstm_lm: tables\n"                              \
-    "decoder.weight 0\n"                                                \
-    "rnn.weight_?h_l* 0 4 # its gates, by hidden units\n"               \
-    "emb.weight 0 # dlrm\n"                                             \
-    "layer?.*.conv1.weight 0 # resnet: channels between convolutions\n" \
-    "layer?.*.conv2.weight 1\n"                                         \
-    "fc1.weight 0 # mlp, lenet\n"                                       \
-    "fc2.weight 1\n"
+#define MEGATRON                                          \
+    "wte.weight 0 # gpt2\n"                               \
+    "lm_head.weight 0\n"                                  \
+    "*.attn.c_attn.weight 0 3\n"                          \
+    "*.attn.c_proj.weight 1\n"                            \
+    "*.mlp.c_fc.weight 0\n"                               \
+    "*.mlp.c_proj.weight 1\n"                             \
+    "*.experts.c_fc.weight 1 # gpt2_moe: each expert\n"   \
+    "*.experts.c_proj.weight 2\n"                         \
+    "bert.embeddings.word_embeddings.weight 0\n"          \
+    "*.attention.self.qkv.weight 0 3\n"                   \
+    "*.attention.output.dense.weight 1\n"                 \
+    "*.intermediate.dense.weight 0\n"                     \
+    "bert.encoder.layer.*.output.dense.weight 1\n"        \
+    "*.self_attention.in_proj_weight 0 3 # vit\n"         \
+    "*.self_attention.out_proj.weight 1\n"                \
+    "encoder.layers.*.mlp.0.weight 0\n"                   \
+    "encoder.layers.*.mlp.3.weight 1\n"                   \
+    "model.embed_tokens.weight 0 # llama\n"               \
+    "model.layers.*.self_attn.o_proj.weight 1\n"          \
+    "model.layers.*.self_attn.?_proj.weight 0\n"          \
+    "*.mlp.gate_proj.weight 0\n"                          \
+    "*.mlp.up_proj.weight 0\n"                            \
+    "*.mlp.down_proj.weight 1\n"                          \
+    "encoder.weight 0 # lstm_lm: tables\n"                \
+    "decoder.weight 0\n"                                  \
+    "rnn.weight_?h_l* 0 4 # its gates, by hidden units\n" \
+    "emb.weight 0 # dlrm\n"                               \
+    "fc1.weight 0 # mlp, lenet\n"                         \
+    "fc2.weight 1\n" CHANNELS
 
 /* Convolutions by samples, linear layers as above. Krizhevsky, "One weird trick for parallelizing
  * convolutional neural networks", 2014. */
 #define OWT                                        \
     "features.?.weight samples # alexnet, vgg16\n" \
     "features.??.weight samples\n"                 \
-    "classifier.1.weight 0 # alexnet\n"            \
+    "classifier.1.weight 0 # alexnet, deeplabv3\n" \
     "classifier.4.weight 1\n"                      \
     "classifier.0.weight 0 # vgg16\n"              \
     "classifier.3.weight 1\n"

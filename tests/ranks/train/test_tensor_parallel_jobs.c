@@ -175,6 +175,7 @@ static void jobs_train_and_evaluate(void **state) {
          NULL},
         {{.model = "resnet8",
           .model_options = "width=50",
+          .augment = "mixup=0.4", /* soft labels */
           .data = "synthetic:N=13,test=5,shape=3x16x16,classes=10,seed=2",
           .global_batch = 4,
           .steps = 4},
@@ -190,6 +191,42 @@ static void jobs_train_and_evaluate(void **state) {
          "tp=2",
          2,
          "conv1.weight samples\nfc.weight 0\n"},
+        {{.model = "googlenet",
+          .model_options = "width=7,dropout=10",
+          .data = "synthetic:N=13,test=5,shape=3x32x32,classes=10,seed=2",
+          .global_batch = 4,
+          .lr = 0.01,
+          .steps = 3},
+         "tp=2",
+         2,
+         NULL},
+        {{.model = "mobilenet_v2",
+          .model_options = "width=10",
+          .data = "synthetic:N=13,test=5,shape=3x32x32,classes=10,seed=2",
+          .global_batch = 4,
+          .lr = 0.01,
+          .steps = 3},
+         "tp=3",
+         3,
+         NULL},
+        {{.model = "densenet121",
+          .model_options = "growth=5,width=8,layers=17",
+          .data = "synthetic:N=13,test=5,shape=3x32x32,classes=10,seed=2",
+          .global_batch = 4,
+          .lr = 0.01,
+          .steps = 3},
+         "tp=3",
+         3,
+         NULL},
+        {{.model = "unet",
+          .model_options = "width=6",
+          .data = "synthetic-seg:N=13,test=5,shape=3x32x32,classes=2",
+          .global_batch = 4,
+          .lr = 0.01,
+          .steps = 3},
+         "tp=3",
+         3,
+         NULL},
         {{.model = "dlrm",
           .model_options = "tables=5,rows=8,dim=4,dense=3,bottom1=6,bottom2=0,bottom3=0,top1=7",
           .data = "synthetic-clicks:N=13,test=5",
@@ -242,15 +279,22 @@ static void activations_in_bf16(void **state) {
     }
     opts.precision = KOLO_PRECISION_BF16;
     const kolo_train_result alone = train_well(1, &opts);
-    static const char *const meshes[] = {"tp=2", "sp=2", "sp=2", "sp=2"};
-    static const char *const placements[] = {NULL, NULL, "ring", "zigzag"};
+    static const struct {
+        const char *mesh, *placement;
+        int ranks;
+        int64_t accumulate;
+    } meshes[] = {
+        {"tp=2", NULL, 2, 0}, {"pp=2", NULL, 2, 2},   {"pp=2,tp=2", NULL, 4, 2},
+        {"sp=2", NULL, 2, 0}, {"sp=2", "ring", 2, 0}, {"sp=2", "zigzag", 2, 0},
+    };
     for (size_t i = 0; i < KOLO_COUNT(meshes); i++) {
-        opts.mesh = meshes[i];
-        opts.placement = placements[i];
-        const kolo_train_result two = train_well(2, &opts);
-        assert_near(opts.mesh, alone.first_loss, two.first_loss, 1e-3);
+        opts.mesh = meshes[i].mesh;
+        opts.placement = meshes[i].placement;
+        opts.accumulate = meshes[i].accumulate;
+        const kolo_train_result several = train_well(meshes[i].ranks, &opts);
+        assert_near(opts.mesh, alone.first_loss, several.first_loss, 1e-3);
         assert_near(opts.mesh, alone.final.value[KOLO_METRIC_LOSS],
-                    two.final.value[KOLO_METRIC_LOSS], 1e-2);
+                    several.final.value[KOLO_METRIC_LOSS], 1e-2);
     }
 }
 
@@ -324,9 +368,12 @@ static void what_cannot_be_divided_is_named(void **state) {
         opts.placement = rules_file(wrong[i].rules);
         assert_job_refused(2, &opts, wrong[i].text);
     }
-    kolo_train_opts densenet = {
-        .model = "densenet121", .data = "synthetic:N=7,shape=3x32x32", .mesh = "tp=2"};
-    assert_job_refused(2, &densenet, "no rule of tensor parallelism");
+    kolo_train_opts narrow = {.model = "googlenet",
+                              .model_options = "width=7",
+                              .data = "synthetic:N=7,shape=3x32x32",
+                              .mesh = "tp=3"};
+    assert_job_refused(3, &narrow,
+                       "inception3a.branch3.0.conv.weight [2,14,1,1] cannot be divided over tp=3");
     kolo_train_opts lstm = {.model = "lstm_lm",
                             .model_options = "layers=1,width=12,hidden=16,context=8,vocab=51",
                             .data = "synthetic-tokens:N=13,test=5",
