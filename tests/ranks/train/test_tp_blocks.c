@@ -4,6 +4,7 @@
 #include "base/compiler.h"
 #include "kolo/train.h"
 #include "support/small_models.h"
+#include "support/small_resnet.h"
 #include "support/support.h"
 #include "support/train_job.h"
 
@@ -100,6 +101,23 @@ static const struct {
       .data = "synthetic:N=5,test=2,shape=3x63x63,seed=2",
       .optimizer.momentum = 0.9,
       .global_batch = 4,
+      .reproducible = 2,
+      .tp_blocks = 4}},
+    {"resnet8, momentum, clipped",
+     {.model = "resnet8",
+      .model_options = "width=4",
+      .data = "synthetic:N=13,test=5,shape=3x8x8,seed=2",
+      .optimizer.momentum = 0.9,
+      .optimizer.clip = 0.5,
+      .global_batch = 8,
+      .reproducible = 2,
+      .tp_blocks = 2}},
+    {"mobilenet, momentum",
+     {.model = "mobilenet_v2",
+      .model_options = "width=10,classes=12",
+      .data = "synthetic:N=13,test=5,shape=3x32x32,seed=2",
+      .optimizer.momentum = 0.9,
+      .global_batch = 8,
       .reproducible = 2,
       .tp_blocks = 4}},
     {"bert, adam, two blocks",
@@ -278,18 +296,12 @@ static void what_blocks_do_not_go_with_is_named(void **state) {
           .model_options = "hidden=8,layers=1,context=8,vocab=48"},
          "which --tp-blocks does not support"},
         {1,
-         {.model = "resnet20",
-          .data = "synthetic:N=21,test=9,shape=3x16x16",
-          .tp_blocks = 2,
-          .model_options = "width=2",
-          .reproducible = 4},
-         "is divided with its layer and is no parameter"},
-        {1,
          {.model = "googlenet",
+          .model_options = "width=7",
           .data = "synthetic:N=21,test=9,shape=3x32x32",
           .tp_blocks = 2,
           .reproducible = 4},
-         "no rule of tensor parallelism names a parameter"},
+         "conv2.conv.weight [5,5,1,1] cannot be divided into 2 equal blocks"},
     };
     for (size_t i = 0; i < KOLO_COUNT(bad); i++) {
         kolo_train_opts opts = bad[i].opts;
@@ -300,6 +312,7 @@ static void what_blocks_do_not_go_with_is_named(void **state) {
 }
 
 TEST_MAIN(test_tp_blocks) {
+    (void)small_resnet();
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(any_mesh_gives_the_bits_of_one_worker),
         cmocka_unit_test(convolutions_have_the_bits_of_one_worker),
