@@ -38,9 +38,9 @@ MODELS = [
     ("bert", "bert_tiny:layers=2,width=16,heads=8,context=6,vocab=19,dropout=0.1", "adamw", 0.003, "-", "-"),
     ("gpt2 moe", "gpt2_moe:layers=2,width=16,heads=8,context=6,vocab=19,experts=5,dropout=0.1", "adamw", 0.003, "-", "-"),
     ("alexnet", "alexnet:width=2,units=12", "sgd", 0.01, "3x63x63", "-"),
-    ("googlenet", "googlenet:width=2", "sgd", 0.01, "3x32x32", "-"),
+    ("googlenet", "googlenet:width=13,dropout=10", "sgd", 1e-4, "3x32x32", "-"),  # with more it is chaotic
     ("lstm_lm", "lstm_lm:layers=1,width=8,hidden=8,context=6,vocab=19,dropout=0.1", "sgd", 0.05, "-", "-"),
-    ("onnx cnn", str(NETS / "cnn" / "model.onnx"), "sgd", 0.01, "-", "-"),
+    ("onnx cnn", str(NETS / "cnn" / "model.onnx"), "sgd", 0.01, "-", "first.0.weight 0;head.weight 1 2"),
     ("own mine", "mine:hidden=16", "adamw", 0.003, "1x6x6", "w1 0;w2 1"),
     ("own session", "session", "adamw", 0.003, "-", "words 0;*.qkv 0 3;*.mix 1;*.gate 0;*.up 0;*.down 1;"),
     ("unet", "unet:width=2", "sgd", 0.01, "3x48x16", "-"),
