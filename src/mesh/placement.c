@@ -19,6 +19,52 @@ static const char *const kind_names[KOLO_PLACEMENT_COUNT] = {
 
 static int blocks_of(const kolo_placement *p) { return p->blocks > 1 ? p->blocks : 1; }
 
+/* ---- slices ---- */
+
+static int64_t even_cut(int64_t length, int size, int index) {
+    const int64_t rest = length % size;
+    return length / size * index + (index < rest ? index : rest);
+}
+
+kolo_interval kolo_even_slice(int64_t length, int size, int c) {
+    return (kolo_interval){even_cut(length, size, c), even_cut(length, size, c + 1)};
+}
+
+/* The ranges that coordinate c has of a part of `length` elements, in ascending order; their
+ * number. */
+static int ranges_of(const kolo_placement *p, int64_t length, int size, int c,
+                     kolo_interval ranges[2]) {
+    const int own = (c + p->rotation) % size;
+    if (p->halo) { /* of a whole dimension */
+        ranges[0] = p->halo->rows[own];
+        return 1;
+    }
+    if (p->zigzag) {
+        const kolo_interval near = kolo_even_slice(length / 2, size, own);
+        ranges[0] = near;
+        ranges[1] = (kolo_interval){length - near.end, length - near.first};
+        if (own == size - 1) ranges[0].end = ranges[1].first; /* one more of an odd number */
+        return 2;
+    }
+    ranges[0] = p->cuts ? (kolo_interval){p->cuts[own], p->cuts[own + 1]}
+                        : kolo_even_slice(length, size, own);
+    return 1;
+}
+
+int64_t kolo_placement_count(const kolo_placement *p, int64_t length, int size, int c) {
+    kolo_interval ranges[2];
+    const int n = ranges_of(p, length / blocks_of(p), size, c, ranges);
+    int64_t count = 0;
+    for (int i = 0; i < n; i++) count += ranges[i].end - ranges[i].first;
+    return blocks_of(p) * count;
+}
+
+int64_t kolo_placement_first(const kolo_placement *p, int64_t length, int size, int c) {
+    kolo_interval ranges[2];
+    (void)ranges_of(p, length / blocks_of(p), size, c, ranges);
+    return ranges[0].first;
+}
+
 /* ---- comparing, checking ---- */
 
 static bool halo_equal(const kolo_halo *a, const kolo_halo *b, int axis_size) {
@@ -77,6 +123,10 @@ static kolo_status check_sharded(const kolo_mesh_axis *axis, const kolo_placemen
     if (p->rotation < 0) {
         return KOLO_FAIL(KOLO_ERR_ARG, "placement on %s: rotation %d is negative", axis->name,
                          p->rotation);
+    }
+    if (p->zigzag && (p->cuts || p->halo)) {
+        return KOLO_FAIL(KOLO_ERR_ARG, "placement on %s: a zigzag has neither cuts nor a halo",
+                         axis->name);
     }
     return p->halo ? check_halo(axis, p, shape) : KOLO_OK;
 }
@@ -141,7 +191,9 @@ static kolo_status check_cuts(const kolo_mesh *mesh, const kolo_placements *plac
             return KOLO_FAIL(KOLO_ERR_ARG, "placement on %s: %lld elements are not %d equal parts",
                              axis->name, (long long)extent, blocks);
         }
-        int64_t part = extent / blocks, longest = (part + axis->size - 1) / axis->size;
+        const int64_t part = extent / blocks,
+                      first = kolo_placement_count(p, extent, axis->size, 0);
+        int64_t longest = first;
         if (p->cuts) {
             bool good = even && p->cuts[0] == 0 && p->cuts[axis->size] == part;
             for (int c = 0; good && c < axis->size; c++) good = p->cuts[c] <= p->cuts[c + 1];
@@ -152,14 +204,13 @@ static kolo_status check_cuts(const kolo_mesh *mesh, const kolo_placements *plac
                     "dimension %d on every rank",
                     axis->name, (long long)part, dim);
             }
-            for (int c = 0; c < axis->size; c++) {
-                even = even && p->cuts[c + 1] - p->cuts[c] == p->cuts[1];
-            }
-            longest = p->cuts[1];
-        } else {
-            even = even && part % axis->size == 0;
         }
-        extent = longest * blocks;
+        for (int c = 1; c < axis->size; c++) {
+            const int64_t count = kolo_placement_count(p, extent, axis->size, c);
+            even = even && count == first;
+            longest = kolo_max_i64(longest, count);
+        }
+        extent = longest;
     }
     return KOLO_OK;
 }
@@ -226,7 +277,8 @@ static void placement_text(const kolo_placement *p, line *text) {
     } else {
         add(text, "%d", p->dim);
     }
-    if (blocks_of(p) > 1) add(text, "/%d%s", blocks_of(p), p->zigzag ? "~" : "");
+    if (blocks_of(p) > 1) add(text, "/%d", blocks_of(p));
+    if (p->zigzag) add(text, "~");
     if (p->rotation) add(text, "+%d", p->rotation);
     if (p->halo) {
         add(text, "-%lld+%lld%s", (long long)p->halo->before, (long long)p->halo->after,
@@ -249,41 +301,24 @@ const char *kolo_placements_text(const kolo_mesh *mesh, const kolo_placements *p
 
 /* ---- regions ---- */
 
-static int64_t even_cut(int64_t length, int size, int index) {
-    const int64_t rest = length % size;
-    return length / size * index + (index < rest ? index : rest);
-}
-
-kolo_interval kolo_even_slice(int64_t length, int size, int c) {
-    return (kolo_interval){even_cut(length, size, c), even_cut(length, size, c + 1)};
-}
-
-/* Where slice `index` of `size` begins in a part of `length` elements. */
-static int64_t cut_of(const kolo_placement *p, int64_t length, int size, int index) {
-    return p->cuts ? p->cuts[index] : even_cut(length, size, index);
-}
-
 /* Replaces the intervals of one dimension by those of this rank's slice: positions [first, end) of
  * each part, counted along the intervals. */
 static kolo_status cut_intervals(const kolo_placement *p, int size, int coordinate,
                                  kolo_arena *arena, int *n, kolo_interval **intervals) {
-    const int blocks = blocks_of(p), own = (coordinate + p->rotation) % size;
+    const int blocks = blocks_of(p);
     int64_t length = 0;
     for (int i = 0; i < *n; i++) length += (*intervals)[i].end - (*intervals)[i].first;
-    int64_t part = length / blocks;
-    size_t most = (size_t)*n + (size_t)blocks;
+    const int64_t part = length / blocks;
+    kolo_interval ranges[2];
+    const int n_ranges = ranges_of(p, part, size, coordinate, ranges);
+    const size_t most = (size_t)*n + (size_t)blocks * (size_t)n_ranges;
     kolo_interval *cut = kolo_arena_alloc(arena, most * sizeof *cut);
     if (!cut) return KOLO_NOMEM(most * sizeof *cut);
     int made = 0, i = 0;
     int64_t passed = 0; /* elements before interval i */
-    for (int b = 0; b < blocks; b++) {
-        const int slice = p->zigzag && b % 2 == 1 ? size - 1 - own : own;
-        int64_t first = b * part + cut_of(p, part, size, slice);
-        int64_t end = b * part + cut_of(p, part, size, slice + 1);
-        if (p->halo) { /* of a whole dimension */
-            first = p->halo->rows[own].first;
-            end = p->halo->rows[own].end;
-        }
+    for (int r = 0; r < blocks * n_ranges; r++) {
+        int64_t first = r / n_ranges * part + ranges[r % n_ranges].first;
+        const int64_t end = r / n_ranges * part + ranges[r % n_ranges].end;
         while (first < end) {
             const kolo_interval *in = &(*intervals)[i];
             int64_t here = in->end - in->first;

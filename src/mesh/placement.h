@@ -64,13 +64,15 @@ typedef struct kolo_halo {
 typedef struct kolo_placement {
     kolo_placement_kind kind;
     /* SHARDED. `dim` is cut into `blocks` equal parts (q|k|v: 3; default 1), and coordinate c holds
-     * slice (c + rotation) mod size of each part; with `zigzag` the slices of every second part are
-     * in reverse order. Slices begin at cuts[0 .. size], in elements of a
+     * slice (c + rotation) mod size of each part. Slices begin at cuts[0 .. size], in elements of a
      * part, cuts[0] = 0 and cuts[size] = the part's length; they may be empty. NULL: as even as can
-     * be, longer ones first. Where several axes cut one dimension, the one with the lower depth
-     * cuts first, and the next cuts what is left of it; equal depths cut in the order of the mesh.
-     * KOLO_DIM_FLAT is for tensors that are only computed with element by element: the axis cuts
-     * what the other axes leave, in row-major order; it has neither cuts, blocks nor rotation. */
+     * be, longer ones first. With `zigzag`, which has no cuts, a slice is two ranges as far from
+     * the ends of the part as each other: those of the first half are as even as can be, and what
+     * is between both of the last slice is part of it. Where several axes cut one dimension, the
+     * one with the lower depth cuts first, and the next cuts what is left of it; equal depths cut
+     * in the order of the mesh. KOLO_DIM_FLAT is for tensors that are only computed with element by
+     * element: the axis cuts what the other axes leave, in row-major order; it has neither cuts,
+     * blocks nor rotation. */
     int dim, depth, blocks, rotation;
     bool zigzag;
     const int64_t *cuts; /* borrowed */
@@ -80,6 +82,7 @@ typedef struct kolo_placement {
     bool summands;     /* of a halo: where ranges overlap, elements are summands */
     int at;            /* AT: the coordinate */
     kolo_reduce_op op; /* PARTIAL: KOLO_SUM (the default), KOLO_MIN or KOLO_MAX */
+    int length;        /* SHARDED: of the dimension, where slices that are rotated may differ */
 } kolo_placement;
 
 /* One for each axis of a mesh. All zero: INVARIANT on all of them. */
@@ -101,6 +104,10 @@ const char *kolo_placements_text(const kolo_mesh *mesh, const kolo_placements *p
 
 /* Rows [first, end) of `length` that coordinate c of `size` has without a halo. */
 kolo_interval kolo_even_slice(int64_t length, int size, int c);
+/* Of a dimension of `length` that a SHARDED placement cuts: the number of elements that coordinate
+ * c of `size` has, and the first one of its slice of the first part. */
+int64_t kolo_placement_count(const kolo_placement *p, int64_t length, int size, int c);
+int64_t kolo_placement_first(const kolo_placement *p, int64_t length, int size, int c);
 
 /* ---- regions ---- */
 

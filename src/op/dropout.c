@@ -49,10 +49,11 @@ static int64_t count_between(const kolo_shape *x, int from, int to) {
     return count;
 }
 
-/* By how many elements the second range of a cut begins after the first one. */
+/* By how many elements the second range of a zigzag begins after the first one; 0: both are one
+ * range, in the middle. */
 static int64_t jump_of(const cut *c, const kolo_shape *x) {
-    const int64_t have = x->dim[c->dim];
-    return kolo_position_of(c->first, c->all, have, have / 2) - c->first;
+    const int64_t have = x->dim[c->dim], between = kolo_position_jump(c->first, c->all, have);
+    return between > 0 ? have / 2 + between : 0;
 }
 
 /* Each row has what is contiguous along the dimension; of two ranges, each is a row. */
@@ -64,11 +65,11 @@ static kolo_dropout_places places_of_one(const cut *c, const kolo_shape *x, int6
     kolo_dropout_places p = {.rows = rows, .count = x->dim[c->dim] * each, .group = 1, .part = 1};
     p.first = first_row * of_row + c->first * each;
     p.outer = all;
-    if (!zigzag) return p;
+    p.jump = zigzag ? jump_of(c, x) * each : 0;
+    if (p.jump == 0) return p;
     p.rows *= 2;
     p.count /= 2;
     p.group = 2;
-    p.jump = jump_of(c, x) * each;
     return p;
 }
 
@@ -83,8 +84,8 @@ static kolo_dropout_places places_of_two(const cut *outer, const cut *inner, con
                              .group = x->dim[outer->dim] * middle,
                              .stride = stride,
                              .outer = outer->all * step};
-    p.part = zigzag ? p.group / 2 : p.group;
     p.jump = zigzag ? jump_of(outer, x) * step : 0;
+    p.part = p.jump > 0 ? p.group / 2 : p.group;
     p.first = first_row * count_between(x, 1, outer->dim) * p.outer + outer->first * step +
               inner->first * each;
     return p;

@@ -169,8 +169,8 @@ static kolo_status make_request(kolo_plan *p, const kolo_node *post, kolo_value 
 }
 
 /* The tensor that the ranks of the axes along which a move changes placements hold together. A
- * dimension that is cut on one side is whole on the other, or in equal slices, which are rotated.
- */
+ * dimension that is cut on one side is whole on the other, or in slices that are rotated: equal
+ * ones, or of a length that the placement states. */
 static kolo_shape whole_of(const kolo_mesh_link_opts *link, const kolo_shape *from,
                            const kolo_shape *to) {
     kolo_shape whole = *from;
@@ -180,8 +180,9 @@ static kolo_shape whole_of(const kolo_mesh_link_opts *link, const kolo_shape *fr
         const bool cut = was->kind == KOLO_PLACEMENT_SHARDED && is->kind == KOLO_PLACEMENT_SHARDED;
         const kolo_halo *halo = was->halo ? was->halo : is->halo;
         if (!cut || was->dim != is->dim) continue;
-        if (halo) {
-            whole.dim[is->dim] = halo->length;
+        const int64_t length = halo ? halo->length : is->length;
+        if (length > 0) {
+            whole.dim[is->dim] = length;
         } else {
             whole.dim[is->dim] *= link->mesh->axes[a].size;
         }

@@ -10,7 +10,8 @@
  * 0 of a sharded table is that of id `first`. embedding has no rows. */
 enum { KOLO_EMBEDDING_ROWS, KOLO_EMBEDDING_FIRST, KOLO_EMBEDDING_POSITION, KOLO_EMBEDDING_LENGTH };
 /* The position of element t of `count` that begin with position `first`. With `length` they are two
- * ranges of a sequence of that length, as far from its ends as each other (zigzag). */
+ * ranges of a sequence of that length, as far from its ends as each other (zigzag): equally long,
+ * or one range in the middle of any length. */
 static inline int64_t kolo_position_of(int64_t first, int64_t length, int64_t count, int64_t t) {
     return length == 0 || t < count / 2 ? first + t : length - first - count + t;
 }

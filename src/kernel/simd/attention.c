@@ -120,7 +120,7 @@ static int pieces_of(const kolo_call *call, const kolo_simd_attention_job *job, 
         job->continues ? (kolo_seen)attr[KOLO_ATTENTION_SEEN].i : KOLO_SEEN_BY_ALL;
     const int64_t half = job->queries / 2, of_keys = job->keys / 2;
     const piece all = {.query = seen == KOLO_SEEN_BY_SECOND ? half : 0,
-                       .queries = seen == KOLO_SEEN_BY_SECOND ? half : job->queries,
+                       .queries = seen == KOLO_SEEN_BY_SECOND ? job->queries - half : job->queries,
                        .keys = seen == KOLO_SEEN_FIRST_BY_ALL ? of_keys : job->keys,
                        .causal = job->causal};
     int n = 0;
@@ -129,10 +129,17 @@ static int pieces_of(const kolo_call *call, const kolo_simd_attention_job *job, 
         pieces[0] = all;
         return 1;
     }
-    for (int q = all.query > 0; q < 2; q++) {
-        for (int k = 0; k * of_keys < all.keys; k++) {
-            if (all.causal && k > q) continue;
-            pieces[n++] = (piece){q * half, half, k * of_keys, of_keys, all.causal && k == q};
+    const int64_t queries[] = {0, half, job->queries}, keys[] = {0, of_keys, job->keys};
+    for (int q = 0; q < 2; q++) {
+        for (int k = 0; k < 2; k++) {
+            const piece of = {.query = queries[q],
+                              .queries = queries[q + 1] - queries[q],
+                              .key = keys[k],
+                              .keys = keys[k + 1] - keys[k],
+                              .causal = all.causal && k == q};
+            const bool seen_by_none = all.causal && k > q;
+            if (of.query < all.query || of.key >= all.keys || seen_by_none) continue;
+            if (of.queries > 0 && of.keys > 0) pieces[n++] = of;
         }
     }
     return n;

@@ -27,8 +27,7 @@ kolo_status kolo_partition_cut_leaf(const partitioner *p, int axis, kolo_value l
                          cut->dim, blocks, of->name);
     }
     if (info->whole.shape.rank == 0) info->whole = info->tensor;
-    *length = local_length(*length, blocks, of->size,
-                           kolo_mesh_coordinate(&p->g->mesh, p->g->rank, axis));
+    *length = local_length(p, axis, cut, *length);
     info->tensor = kolo_tensor_plain(info->tensor.dtype, info->tensor.shape);
     info->placements.axis[axis] = *cut;
     p->origin[leaf.id] = leaf.id;
@@ -205,11 +204,10 @@ static kolo_status place_inputs(partitioner *p, const cut_node *c) {
     return kolo_graph_check(p->g);
 }
 
-/* Parts that are sharded each, of what has the index once. */
-static int blocks_of(const partitioner *p, const cut_node *c) {
+/* Whether a rank has several parts along the index, of what has it once. */
+static bool is_in_parts(const partitioner *p, const cut_node *c) {
     const kolo_placement *cut = placed(p, c->n->in[c->lead], c->axis);
-    return (cut->blocks > 0 ? cut->blocks : 1) /
-           (int)kolo_index_parts(&c->index->in[c->lead], cut->dim, c->code);
+    return cut->blocks > kolo_index_parts(&c->index->in[c->lead], cut->dim, c->code) || cut->zigzag;
 }
 
 /* Where the slice of the leading input begins along the index, in what the axes around this one
@@ -221,12 +219,9 @@ static int64_t first_of(const partitioner *p, const cut_node *c) {
     const int size = mesh->axes[c->axis].size, at = kolo_mesh_coordinate(mesh, p->g->rank, c->axis);
     int64_t length = p->whole[lead.id].dim[cut->dim];
     for (int a = 0; a < mesh->n_axes; a++) {
-        if (!is_around(p, lead, a, c->axis)) continue;
-        length =
-            local_length(length, 1, mesh->axes[a].size, kolo_mesh_coordinate(mesh, p->g->rank, a));
+        if (is_around(p, lead, a, c->axis)) length = local_length(p, a, placed(p, lead, a), length);
     }
-    if (cut->zigzag) return at * (length / (2 * size)); /* no other axis cuts it */
-    return at * (length / size) + (at < length % size ? at : length % size);
+    return kolo_placement_first(cut, length, size, at);
 }
 
 /* The attributes of a shard along a dimension: those of the op, or where another dimension is
@@ -245,8 +240,8 @@ static kolo_attr *part_along(kolo_node *n, int dim, kolo_attr **all, kolo_attr *
 /* Attributes of a shard along any dimension of the leading input but that of the samples. */
 static kolo_status make_any_part(const partitioner *p, const cut_node *c) {
     const kolo_placement *cut = placed(p, c->n->in[c->lead], c->axis);
-    const bool ranges = cut->zigzag && cut->blocks == 2 && c->n->op->part.length;
-    bool parts = cut->blocks > 1 && !ranges;
+    const bool ranges = cut->zigzag && c->n->op->part.length;
+    bool parts = cut->blocks > 1 || (cut->zigzag && !ranges);
     for (int a = 0; a < p->g->mesh.n_axes; a++) { /* a slice of two ranges */
         const kolo_placement *around = placed(p, c->n->in[c->lead], a);
         parts |= is_around(p, c->n->in[c->lead], a, c->axis) && around->zigzag;
@@ -287,7 +282,7 @@ static kolo_status make_part(const partitioner *p, const cut_node *c) {
     kolo_node *n = c->n;
     const kolo_mesh *mesh = &p->g->mesh;
     if (n->op->part.sample && c->code == 'n') {
-        if (blocks_of(p, c) > 1) return refuse(p, n, c->lead, c->axis, "it is sharded in parts");
+        if (is_in_parts(p, c)) return refuse(p, n, c->lead, c->axis, "it is sharded in parts");
         kolo_node_attr(n, n->op->part.sample)->i += first_of(p, c);
     }
     if (n->op->part.position && c->code == 't') {
@@ -305,18 +300,18 @@ static kolo_status make_part(const partitioner *p, const cut_node *c) {
     if (n->op->part.index == 0 || n->op->part.index != c->code) return KOLO_OK;
     if (n->op->part.lengths) return make_lengths(p, c);
     if (n->op->part.size == 0) {
-        if (blocks_of(p, c) > 1) return refuse(p, n, c->lead, c->axis, "it is sharded in parts");
+        if (is_in_parts(p, c)) return refuse(p, n, c->lead, c->axis, "it is sharded in parts");
         kolo_node_attr(n, n->op->part.first)->i += first_of(p, c);
         return KOLO_OK;
     }
     const int size = mesh->axes[c->axis].size;
     int64_t *count = &kolo_node_attr(n, n->op->part.size)->i;
-    if (blocks_of(p, c) > 1) return refuse(p, n, c->lead, c->axis, "it is sharded in parts");
+    if (is_in_parts(p, c)) return refuse(p, n, c->lead, c->axis, "it is sharded in parts");
     if (*count % size != 0) {
         if (is_of_positions(p, c->axis)) {
             return KOLO_FAIL(KOLO_ERR_ARG,
                              "%s: %" PRId64 " %s cannot be divided over %s=%d: choose a divisor of "
-                             "%" PRId64 " for %s",
+                             "%" PRId64 " for %s, or --placement ring, which divides none",
                              n->op->name, *count, n->op->attrs[n->op->part.size - 1],
                              mesh->axes[c->axis].name, size, *count, mesh->axes[c->axis].name);
         }
@@ -359,15 +354,13 @@ static kolo_status make_dims(const partitioner *p, const cut_node *c) {
     const int64_t whole = kolo_partition_shape_before(p, lead, c->axis).dim[from];
     if (c->n->op->part.dims == 0 || to < 0) return KOLO_OK;
     int64_t *length = &kolo_node_attr(c->n, c->n->op->part.dims + to)->i;
-    const int blocks = blocks_of(p, c) * (int)kolo_index_parts(&c->index->out[0], to, c->code);
-    const int size = p->g->mesh.axes[c->axis].size;
-    const int at = kolo_mesh_coordinate(&p->g->mesh, p->g->rank, c->axis);
+    const kolo_placement cut = cut_of(p, c, &c->index->out[0], to);
     const int64_t own = is_of_experts(p, c->axis) /* positions may be cut inside */
-                            ? local_length(whole, blocks_of(p, c), size, at)
+                            ? local_length(p, c->axis, placed(p, lead, c->axis), whole)
                             : kolo_info(p->g, lead)->tensor.shape.dim[from];
     const int64_t part = *length * own;
-    if (part % whole != 0 || *length % blocks != 0 ||
-        part / whole != local_length(*length, blocks, size, at)) {
+    if (part % whole != 0 || *length % (cut.blocks > 0 ? cut.blocks : 1) != 0 ||
+        part / whole != local_length(p, c->axis, &cut, *length)) {
         return refuse(p, c->n, c->lead, c->axis, "its slices do not divide the new dimensions");
     }
     *length = part / whole;

@@ -73,8 +73,7 @@ kolo_value kolo_partition_to_experts(partitioner *p, kolo_value v, int axis) {
         .kind = KOLO_PLACEMENT_SHARDED, .dim = OF_EXPERTS, .depth = KOLO_DEPTH_EXPERTS};
     kolo_shape shape = kolo_info(p->g, v)->tensor.shape;
     if (is_cut(placed(p, v, axis))) shape.dim[OF_SAMPLES] *= mesh->axes[axis].size;
-    shape.dim[OF_EXPERTS] = local_length(shape.dim[OF_EXPERTS], 1, mesh->axes[axis].size,
-                                         kolo_mesh_coordinate(mesh, p->g->rank, axis));
+    shape.dim[OF_EXPERTS] = local_length(p, axis, &cut, shape.dim[OF_EXPERTS]);
     kolo_value by = kolo_partition_move(p, v, axis, &cut, &shape);
     if (kolo_value_ok(by) && !is_cut(placed(p, v, axis))) p->origin[by.id] = v.id;
     return by;

@@ -71,11 +71,8 @@ kolo_value kolo_partition_collect(partitioner *p, kolo_value v, int axis,
 }
 
 kolo_value kolo_partition_slice(partitioner *p, kolo_value v, int axis, const kolo_placement *cut) {
-    const kolo_mesh *mesh = &p->g->mesh;
     kolo_shape shape = kolo_info(p->g, v)->tensor.shape;
-    shape.dim[cut->dim] =
-        local_length(shape.dim[cut->dim], cut->blocks > 0 ? cut->blocks : 1, mesh->axes[axis].size,
-                     kolo_mesh_coordinate(mesh, p->g->rank, axis));
+    shape.dim[cut->dim] = local_length(p, axis, cut, shape.dim[cut->dim]);
     return kolo_partition_move(p, v, axis, cut, &shape);
 }
 

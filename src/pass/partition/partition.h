@@ -28,7 +28,7 @@ typedef struct partitioner {
     kolo_axes by_samples;    /* axes that divide the samples of some layers */
     kolo_axes by_heads;      /* axes along which the node has heads in place of positions */
     bool rings;              /* keys and values go round the ranks that divide positions, */
-    bool zigzags;            /* of which each has two ranges */
+    bool zigzags;            /* of which each has two ranges, where there are enough */
     bool divides_rows;       /* a window is divided along the rows of images */
     bool patches;            /* the model makes a sequence of patches of images, which are whole */
     kolo_axes by_patches;    /* axes that divide this sequence, from the first layer on */
@@ -74,9 +74,11 @@ static inline bool divides_layers(const kolo_mesh *mesh, int axis) {
 
 static inline bool is_cut(const kolo_placement *p) { return p->kind == KOLO_PLACEMENT_SHARDED; }
 
-static inline int64_t local_length(int64_t length, int blocks, int size, int coordinate) {
-    int64_t part = length / blocks;
-    return blocks * (part / size + (coordinate < part % size));
+/* How many elements of a dimension of `length` a cut along an axis leaves to this rank. */
+static inline int64_t local_length(const partitioner *p, int axis, const kolo_placement *cut,
+                                   int64_t length) {
+    return kolo_placement_count(cut, length, p->g->mesh.axes[axis].size,
+                                kolo_mesh_coordinate(&p->g->mesh, p->g->rank, axis));
 }
 
 static inline kolo_placement *placed(const partitioner *p, kolo_value v, int axis) {

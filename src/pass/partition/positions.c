@@ -55,40 +55,32 @@ kolo_status kolo_partition_finish_positions(partitioner *p, int axis) {
     return KOLO_OK;
 }
 
-/* How positions are cut. */
-static kolo_placement cut_of(const partitioner *p) {
+/* How `length` positions are cut. A zigzag leaves some to every rank where one less than two for
+ * each are there; else each rank has one range. */
+static kolo_placement cut_of(const partitioner *p, int axis, int64_t length) {
     return (kolo_placement){.kind = KOLO_PLACEMENT_SHARDED,
                             .dim = 1,
                             .depth = KOLO_DEPTH_POSITIONS,
-                            .blocks = p->zigzags ? 2 : 0,
-                            .zigzag = p->zigzags};
+                            .zigzag = p->zigzags && length >= 2 * p->g->mesh.axes[axis].size - 1};
 }
 
 /* ARG: so many positions cannot be divided over the axis. */
 static kolo_status check_length(const partitioner *p, int axis, int64_t length) {
     const kolo_mesh_axis *of = &p->g->mesh.axes[axis];
-    const int parts = (p->zigzags ? 2 : 1) * of->size;
-    if (length < of->size) {
-        return KOLO_FAIL(KOLO_ERR_ARG,
-                         "%" PRId64 " positions cannot be divided over %s=%d: choose longer "
-                         "sequences, or a smaller %s",
-                         length, of->name, of->size, of->name);
-    }
-    if (!p->rings || length % parts == 0) return KOLO_OK;
+    if (length >= of->size) return KOLO_OK;
     return KOLO_FAIL(KOLO_ERR_ARG,
-                     "%" PRId64 " positions cannot be divided equally over %s=%d%s, as ring "
-                     "attention needs: choose a multiple of %d, another %s, or rules without "
-                     "\"attention %s\"",
-                     length, of->name, of->size, p->zigzags ? " in two ranges each" : "", parts,
-                     of->name, p->zigzags ? "zigzag" : "ring");
+                     "%" PRId64 " positions cannot be divided over %s=%d: choose longer "
+                     "sequences, or a smaller %s",
+                     length, of->name, of->size, of->name);
 }
 
 /* Slices the patches that the first layer normalization reads, also for what reads them later, such
  * as the residual sum. */
 static kolo_status begin_patches(partitioner *p, kolo_node *n, int axis) {
     const kolo_value whole = n->in[0];
-    const kolo_placement cut = cut_of(p);
-    KOLO_TRY(check_length(p, axis, kolo_info(p->g, whole)->tensor.shape.dim[1]));
+    const int64_t length = kolo_info(p->g, whole)->tensor.shape.dim[1];
+    const kolo_placement cut = cut_of(p, axis, length);
+    KOLO_TRY(check_length(p, axis, length));
     const kolo_value slice = kolo_partition_slice(p, whole, axis, &cut);
     KOLO_TRY(kolo_graph_check(p->g));
     for (int32_t v = 0; v < p->n_values; v++) {
@@ -100,13 +92,14 @@ static kolo_status begin_patches(partitioner *p, kolo_node *n, int axis) {
 }
 
 kolo_status kolo_partition_begin_positions(partitioner *p, kolo_node *n, int axis) {
-    const kolo_placement cut = cut_of(p);
     const bool normalizes =
         n->op == &kolo_op_layer_norm && kolo_info(p->g, n->in[0])->tensor.shape.rank == 3;
     if (p->patches && normalizes && !(p->by_patches >> axis & 1)) return begin_patches(p, n, axis);
     if (!n->op->lookup || is_cut(placed(p, n->in[1], axis))) return KOLO_OK;
     const kolo_value ids = n->in[1];
-    KOLO_TRY(check_length(p, axis, kolo_info(p->g, ids)->tensor.shape.dim[1]));
+    const int64_t length = kolo_info(p->g, ids)->tensor.shape.dim[1];
+    const kolo_placement cut = cut_of(p, axis, length);
+    KOLO_TRY(check_length(p, axis, length));
     n->in[1] = kolo_partition_slice(p, ids, axis, &cut);
     KOLO_TRY(kolo_graph_check(p->g));
     p->origin[n->in[1].id] = ids.id;
@@ -116,8 +109,9 @@ kolo_status kolo_partition_begin_positions(partitioner *p, kolo_node *n, int axi
 bool kolo_partition_take_ring(const partitioner *p, const cut_node *c) {
     const kolo_value v = c->n->in[c->lead];
     if (!p->rings || c->n->op != &kolo_op_attention || !is_of_positions(p, c->axis)) return false;
-    if (placed(p, v, c->axis)->dim != 1) return false;
-    c->n->attr[KOLO_ATTENTION_RING].i = KOLO_RING_KEYS | (p->zigzags ? KOLO_RING_ZIGZAG : 0);
+    const kolo_placement *cut = placed(p, v, c->axis);
+    if (cut->dim != 1) return false;
+    c->n->attr[KOLO_ATTENTION_RING].i = KOLO_RING_KEYS | (cut->zigzag ? KOLO_RING_ZIGZAG : 0);
     c->n->attr[KOLO_ATTENTION_LENGTH].i = p->whole[v.id].dim[1];
     return true;
 }
@@ -133,23 +127,17 @@ bool kolo_partition_take_heads(partitioner *p, const cut_node *c) {
     cut.dim = d;
     cut.blocks = term->parts[d];
     cut.zigzag = false;
-    shape.dim[d] = local_length(shape.dim[d], cut.blocks, p->g->mesh.axes[c->axis].size,
-                                kolo_mesh_coordinate(&p->g->mesh, p->g->rank, c->axis));
+    shape.dim[d] = local_length(p, c->axis, &cut, shape.dim[d]);
     c->n->in[c->lead] = kolo_partition_move(p, v, c->axis, &cut, &shape);
     p->by_heads |= (kolo_axes)1 << c->axis;
     return true;
 }
 
 kolo_value kolo_partition_give_heads(partitioner *p, kolo_value v, int axis) {
-    const kolo_mesh_axis *of = &p->g->mesh.axes[axis];
-    kolo_placement cut = *placed(p, v, axis);
     kolo_shape shape = kolo_info(p->g, v)->tensor.shape;
-    shape.dim[cut.dim] *= of->size; /* equal numbers of heads */
-    cut.dim = 1;
-    cut.blocks = p->zigzags ? 2 : 0;
-    cut.zigzag = p->zigzags;
-    shape.dim[1] = local_length(shape.dim[1], 1, of->size,
-                                kolo_mesh_coordinate(&p->g->mesh, p->g->rank, axis));
+    const kolo_placement cut = cut_of(p, axis, shape.dim[1]);
+    shape.dim[placed(p, v, axis)->dim] *= p->g->mesh.axes[axis].size; /* equal numbers of heads */
+    shape.dim[1] = local_length(p, axis, &cut, shape.dim[1]);
     return kolo_partition_move(p, v, axis, &cut, &shape);
 }
 

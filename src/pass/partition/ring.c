@@ -17,7 +17,10 @@
  * With zigzag rank i of S has range i and range 2 S - 1 - i of 2 S ranges of the positions, as in
  * Grattafiori et al., "The Llama 3 herd of models", 2024. Of causal attention every block is then
  * half a block: of the keys of an earlier rank all queries see the first range, and those of a
- * later one the second range of the queries sees. */
+ * later one the second range of the queries sees.
+ *
+ * Slices may differ in length: what a rank receives is as long as the slice of the rank that it
+ * belongs to. */
 #include "graph/ops/ops.h"
 #include "pass/partition/replace.h"
 #include "pass/pass.h"
@@ -33,24 +36,46 @@ typedef struct ringer {
 /* Rotation of the keys of step `step`: those of the rank that many places before. */
 static int turn_of(const ringer *r, int step) { return (r->size - step) % r->size; }
 
-/* v, rotated anew. */
-static kolo_value rotated(ringer *r, kolo_value v, int turn) {
-    const kolo_tensor tensor = kolo_info(r->g, v)->tensor;
+static bool zigzags(const kolo_node *n) {
+    return n->attr[KOLO_ATTENTION_RING].i & KOLO_RING_ZIGZAG;
+}
+
+/* How keys are placed that are rotated so. */
+static kolo_placement cut_of(const kolo_node *n, int turn) {
+    return (kolo_placement){.kind = KOLO_PLACEMENT_SHARDED,
+                            .dim = 1,
+                            .depth = KOLO_DEPTH_POSITIONS,
+                            .zigzag = zigzags(n),
+                            .length = (int)n->attr[KOLO_ATTENTION_LENGTH].i,
+                            .rotation = turn};
+}
+
+/* v under another placement of the positions. */
+static kolo_value moved(ringer *r, kolo_value v, const kolo_placement *cut) {
+    kolo_tensor tensor = kolo_info(r->g, v)->tensor;
     const kolo_placements from = kolo_info(r->g, v)->placements;
     kolo_placements to = from;
-    to.axis[r->axis].rotation = turn;
+    to.axis[r->axis] = *cut;
+    tensor.shape.dim[1] = kolo_placement_count(cut, cut->length, r->size, r->at);
+    tensor = kolo_tensor_plain(tensor.dtype, tensor.shape);
     return kolo_redistribute_as(r->g, v, &from, &to, &tensor);
+}
+
+/* v, rotated anew. */
+static kolo_value rotated(ringer *r, const kolo_node *n, kolo_value v, int turn) {
+    const kolo_placement cut = cut_of(n, turn);
+    return moved(r, v, &cut);
 }
 
 /* The keys of the next step; a copy of these travels while the rank computes with them. After the
  * last step: none. */
-static kolo_value next_keys(ringer *r, kolo_value kv, int step) {
+static kolo_value next_keys(ringer *r, const kolo_node *n, kolo_value kv, int step) {
     if (step + 1 == r->size) return KOLO_NONE;
     if (step > 0) {
         kv = kolo_graph_add1(r->g, &kolo_op_reorder, &kv, 1, NULL);
         if (kolo_replacer_take(r->replacer) != KOLO_OK) return KOLO_NONE;
     }
-    return rotated(r, kv, turn_of(r, step + 1));
+    return rotated(r, n, kv, turn_of(r, step + 1));
 }
 
 static kolo_value window(kolo_graph *g, kolo_value v, int64_t first, int64_t count) {
@@ -80,30 +105,14 @@ static kolo_value join_gradients(kolo_graph *g, kolo_value dq, kolo_value dkv) {
     return join(g, parts, 3);
 }
 
-static bool zigzags(const kolo_node *n) {
-    return n->attr[KOLO_ATTENTION_RING].i & KOLO_RING_ZIGZAG;
-}
-
 /* The inputs of a block behind `n` of its own: those of attention from `more` on, with the mask of
  * these keys. */
 static int add_rest(ringer *r, const kolo_node *n, int more, int turn, kolo_value *in, int count) {
-    kolo_graph *g = r->g;
     const int mask = more + kolo_attention_draws(n->attr);
     for (int k = more; k < n->n_in && k < mask; k++) in[count++] = n->in[k];
     if (mask >= n->n_in) return count;
-    const kolo_placements from = kolo_info(g, n->in[mask])->placements;
-    kolo_placements to = from;
-    kolo_tensor tensor = kolo_info(g, n->in[mask])->tensor;
-    to.axis[r->axis] = (kolo_placement){.kind = KOLO_PLACEMENT_SHARDED,
-                                        .dim = 1,
-                                        .depth = KOLO_DEPTH_POSITIONS,
-                                        .blocks = zigzags(n) ? 2 : 0,
-                                        .zigzag = zigzags(n),
-                                        .rotation = turn};
-    kolo_shape shape = tensor.shape;
-    shape.dim[1] /= r->size;
-    tensor = kolo_tensor_plain(tensor.dtype, shape);
-    in[count++] = kolo_redistribute_as(g, n->in[mask], &from, &to, &tensor);
+    const kolo_placement cut = cut_of(n, turn);
+    in[count++] = moved(r, n->in[mask], &cut);
     return count;
 }
 
@@ -117,13 +126,13 @@ static kolo_seen seen_of(const ringer *r, const kolo_node *n, int from) {
 
 /* The attributes of a block in a step. */
 static void block_attrs(const ringer *r, const kolo_node *n, int step, kolo_attr *attr) {
-    const int turn = turn_of(r, step), from = (r->at + turn) % r->size;
-    const int ranges = zigzags(n) ? 2 * r->size : r->size;
+    const int turn = turn_of(r, step);
+    const kolo_placement keys = cut_of(n, turn);
     memcpy(attr, n->attr, sizeof n->attr);
-    attr[KOLO_ATTENTION_SEEN].i = seen_of(r, n, from);
+    attr[KOLO_ATTENTION_SEEN].i = seen_of(r, n, (r->at + turn) % r->size);
     attr[KOLO_ATTENTION_RING].i = zigzags(n) ? KOLO_RING_ZIGZAG : 0;
     attr[KOLO_ATTENTION_TURN].i = turn;
-    attr[KOLO_ATTENTION_KEY].i = from * (attr[KOLO_ATTENTION_LENGTH].i / ranges);
+    attr[KOLO_ATTENTION_KEY].i = kolo_placement_first(&keys, keys.length, r->size, r->at);
 }
 
 /* Attention to the rank's own keys: as a node without a ring, with the mask of these. */
@@ -143,7 +152,7 @@ static kolo_status forward(ringer *r, const kolo_node *n) {
     kolo_value kv = keys_of(g, n->in[0]), out[KOLO_MAX_IO] = {{0}};
     KOLO_TRY(kolo_replacer_take(r->replacer));
     for (int step = 0; step < r->size; step++) {
-        const kolo_value next = next_keys(r, kv, step);
+        const kolo_value next = next_keys(r, n, kv, step);
         KOLO_TRY(kolo_replacer_take(r->replacer));
         if (step == 0) {
             own(r, n, KOLO_ATTENTION_INPUTS, out);
@@ -166,11 +175,11 @@ static kolo_status backward(ringer *r, const kolo_node *n) {
     kolo_graph *g = r->g;
     kolo_value kv = keys_of(g, n->in[1]), own_part[KOLO_MAX_IO], dq = KOLO_NONE, dkv = KOLO_NONE;
     KOLO_TRY(kolo_replacer_take(r->replacer));
-    kv = next_keys(r, kv, 0);
+    kv = next_keys(r, n, kv, 0);
     own(r, n, KOLO_ATTENTION_BWD_INPUTS, own_part);
     KOLO_TRY(kolo_replacer_take(r->replacer));
     for (int step = 1; step < r->size; step++) {
-        const kolo_value next = next_keys(r, kv, step);
+        const kolo_value next = next_keys(r, n, kv, step);
         KOLO_TRY(kolo_replacer_take(r->replacer));
         kolo_value part[KOLO_MAX_IO];
         kolo_value in[KOLO_MAX_IO] = {n->in[0], n->in[1], kv, n->in[2], n->in[3]};
@@ -182,7 +191,7 @@ static kolo_status backward(ringer *r, const kolo_node *n) {
         dq = step > 1 ? kolo_add(g, dq, part[0]) : part[0];
         dkv = step > 1 ? kolo_add(g, dkv, part[1]) : part[1];
         KOLO_TRY(kolo_replacer_take(r->replacer));
-        dkv = rotated(r, dkv, turn_of(r, step + 1));
+        dkv = rotated(r, n, dkv, turn_of(r, step + 1));
         KOLO_TRY(kolo_replacer_take(r->replacer));
         kv = next;
     }

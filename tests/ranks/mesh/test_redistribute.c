@@ -30,7 +30,7 @@ static const kolo_halo halo2 = {.length = ROWS, .places = 2, .rows = rows2},
 static const kolo_placement placements[2][12] = {
     {INVARIANT, REPLICATED, PARTIAL, AT(1), SHARDED(.dim = 0), SHARDED(.dim = 1),
      SHARDED(.dim = 0, .cuts = cuts2), SHARDED(.dim = 1, .blocks = 3),
-     SHARDED(.dim = 1, .rotation = 1), SHARDED(.dim = 2, .blocks = 2, .zigzag = true),
+     SHARDED(.dim = 1, .rotation = 1), SHARDED(.dim = 0, .zigzag = true),
      SHARDED(.dim = 0, .halo = &halo2), SHARDED(.dim = KOLO_DIM_FLAT)},
     {INVARIANT, REPLICATED, PARTIAL, AT(2), SHARDED(.dim = 0, .depth = -1), SHARDED(.dim = 1),
      SHARDED(.dim = 0, .cuts = cuts3), SHARDED(.dim = 2, .blocks = 2),

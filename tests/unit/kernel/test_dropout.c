@@ -96,12 +96,11 @@ static void ours_is_the_reference(void **state) {
     }
 }
 
-/* Shards along the samples, along one other dimension or two, of two ranges along the first of
- * these too, drop what the whole does. */
-static void shards_drop_what_the_whole_drops(void **state) {
-    enum { RANK = 4, COUNT = 3 * 8 * 3 * 7 };
-    static const kolo_shape whole = {RANK, {3, 8, 3, 7}};
-    static const int64_t from[RANK] = {1, 2, 1, 3}, some[RANK] = {2, 4, 2, 3};
+/* Shards along the samples, along one other dimension or two, drop what the whole does; along the
+ * first of these also two ranges, or as `from` and `some` are, one in the middle. */
+static void check_shards(const int64_t *from, const int64_t *some) {
+    enum { RANK = 4, COUNT = 3 * 9 * 3 * 7 };
+    static const kolo_shape whole = {RANK, {3, 9, 3, 7}};
     static float ones[COUNT], all[COUNT], part[COUNT];
     const int64_t key = 9, first = 5;
     const kolo_attr attr[KOLO_MAX_ATTRS] = {{.f = 0.5}, {2}};
@@ -145,6 +144,12 @@ static void shards_drop_what_the_whole_drops(void **state) {
                      (double)part[i], (double)all[of]);
         }
     }
+}
+
+static void shards_drop_what_the_whole_drops(void **state) {
+    (void)state;
+    check_shards((const int64_t[]){1, 1, 1, 3}, (const int64_t[]){2, 4, 2, 3});
+    check_shards((const int64_t[]){1, 3, 1, 3}, (const int64_t[]){2, 3, 2, 3});
 }
 
 /* Each set draws what kolo_rng_draw draws, bitwise, from any place on; across and beyond where

@@ -244,9 +244,9 @@ static void no_strategy_goes_without_a_redistribution(void **state) {
         {"gpt2_tiny", "layers=1,width=32,heads=4", {1, {16}}, "dp=2,sp=2", NULL, 0},
         {"gpt2_moe", "layers=1,width=32,heads=4", {1, {16}}, "dp=2,ep=2", NULL, 0},
         {"gpt2_tiny", "layers=1,width=32,heads=4", {1, {16}}, "tp=2,sp=2,dp=2", NULL, 0},
-        {"gpt2_tiny", "layers=1,width=32,heads=4", {1, {16}}, "dp=2,sp=4", "ring", 0},
+        {"gpt2_tiny", "layers=1,width=32,heads=4", {1, {18}}, "dp=2,sp=4", "ring", 0},
         {"bert_tiny", "layers=1,width=32,heads=4,context=16", {1, {16}}, "tp=2,sp=4", "ring", 0},
-        {"gpt2_tiny", "layers=1,width=32,heads=4", {1, {16}}, "dp=2,sp=2", "zigzag", 0},
+        {"gpt2_tiny", "layers=1,width=32,heads=4", {1, {17}}, "dp=2,sp=2", "zigzag", 0},
         {"gpt2_tiny", "layers=1,width=32,heads=4", {1, {16}}, "dp=2,tp=2", "megatron-sp", 1},
         {"gpt2_tiny", "layers=1,width=32,heads=4", {1, {16}}, "dp=3", NULL, 1},
         {"gpt2_tiny", "layers=1,width=32,heads=4", {1, {16}}, "dp=3", NULL, 3},
@@ -335,6 +335,25 @@ static void a_zigzag_divides_causal_attention_evenly(void **state) {
     }
 }
 
+/* Every rank of a zigzag has positions, or each has one range. */
+static void a_zigzag_of_few_positions_is_a_ring(void **state) {
+    (void)state;
+    for (int64_t tokens = 6; tokens < 9; tokens++) {
+        kolo_graph *g = divided_on(3, "gpt2_tiny", "layers=1,width=32,heads=4",
+                                   (kolo_shape){1, {tokens}}, "dp=1,sp=4", "zigzag", 0);
+        const int sp = kolo_mesh_find(&g->mesh, "sp");
+        int zigzags = 0, slices = 0;
+        for (int32_t v = 0; v < g->n_values; v++) {
+            const kolo_placement *p = &g->values[v].placements.axis[sp];
+            slices += p->kind == KOLO_PLACEMENT_SHARDED;
+            zigzags += p->kind == KOLO_PLACEMENT_SHARDED && p->zigzag;
+        }
+        assert_true(slices > 20);
+        assert_int_equal(zigzags, tokens < 7 ? 0 : slices);
+        kolo_graph_destroy(g);
+    }
+}
+
 /* ---- sums of unlike addends ---- */
 
 /* A loss over samples plus a parameter: as a penalty would be. */
@@ -399,6 +418,7 @@ TEST_MAIN(test_shard) {
         cmocka_unit_test(no_strategy_goes_without_a_redistribution),
         cmocka_unit_test(keys_are_gathered_when_they_are_sent),
         cmocka_unit_test(a_zigzag_divides_causal_attention_evenly),
+        cmocka_unit_test(a_zigzag_of_few_positions_is_a_ring),
         cmocka_unit_test(a_penalty_is_counted_once),
         cmocka_unit_test(what_cannot_be_sharded_is_named),
         cmocka_unit_test(one_rank_trains_any_model),
