@@ -297,6 +297,8 @@ typedef struct kolo_op {
     kolo_op_comm comm;
     bool with_updates; /* reads synchronized gradients, as updates do */
     bool lookup;       /* reads only the rows of input 0 that the ids, input 1, name */
+    bool sequences;    /* along dimension 1 of input 0 and output 0, which are as long, it needs all
+                          of a sample, and of dimension 0 any samples */
     struct {
         int keep; /* updates a running average: KOLO_ATTR of the weight of the old value */
     } average;

@@ -82,6 +82,7 @@ const kolo_op kolo_op_flip = {
     .shape = flip_shape,
     .grad = flip_grad,
     .cheap = true,
+    .sequences = true,
     .bf16 = 1u << 0,
 };
 const kolo_op kolo_op_permute = {

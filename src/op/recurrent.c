@@ -239,6 +239,7 @@ const kolo_op kolo_op_lstm = {
     .grad = lstm_grad,
     .cost = lstm_cost,
     .bf16 = 1u << 0,
+    .sequences = true,
 };
 const kolo_op kolo_op_lstm_bwd = {
     .name = "lstm_bwd",
@@ -263,6 +264,7 @@ const kolo_op kolo_op_gru = {
     .grad = gru_grad,
     .cost = gru_cost,
     .bf16 = 1u << 0,
+    .sequences = true,
 };
 const kolo_op kolo_op_gru_bwd = {
     .name = "gru_bwd",

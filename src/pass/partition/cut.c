@@ -430,8 +430,8 @@ static bool counts_samples(const cut_node *c) {
  * are those of all ranks of a model axis, because samples or positions are in one part, or because
  * another dimension would be cut inside it, or it around another one. */
 static bool needs_whole(const partitioner *p, const cut_node *c) {
-    const bool heads = p->by_heads >> c->axis & 1;
-    const bool batch = is_divided_batch(p, c->n->in[c->lead], c->axis) && !heads;
+    const bool exchanged = p->exchanged >> c->axis & 1;
+    const bool batch = is_divided_batch(p, c->n->in[c->lead], c->axis) && !exchanged;
     bool whole = c->code & KOLO_INDEX_WHOLE || !kolo_op_has_index(c->n->op);
     whole |= c->undivided;
     for (int k = 0; k < c->n->n_in && is_of_positions(p, c->axis); k++) { /* weights stay whole */
@@ -470,7 +470,6 @@ static kolo_status cut_on(partitioner *p, kolo_node *n, const kolo_index *index,
         bool taken;
         KOLO_TRY(kolo_partition_take_rows(p, &c, &taken));
         c.undivided = !taken;
-        p->divides_rows |= taken;
     }
     if (kolo_partition_has_rows(p, n->in[lead], axis) && merges_behind(&c)) {
         return refuse(p, n, lead, axis,
@@ -481,12 +480,11 @@ static kolo_status cut_on(partitioner *p, kolo_node *n, const kolo_index *index,
         KOLO_TRY(index_of_whole(p, n, &divided));
         return cut_on(p, n, &divided, axis, summed);
     }
-    if (needs_whole(p, &c) && kolo_partition_take_heads(p, &c)) {
+    if (needs_whole(p, &c) && kolo_partition_exchange_positions(p, &c)) {
         KOLO_TRY(kolo_graph_check(p->g));
         return cut_on(p, n, index, axis, summed);
     }
     if (needs_whole(p, &c) && is_divided_batch(p, n->in[lead], axis)) {
-        if (is_of_positions(p, axis) && !p->whole_op) p->whole_op = n->op;
         n->in[lead] = kolo_partition_collect(p, n->in[lead], axis, KOLO_PLACEMENT_INVARIANT);
         KOLO_TRY(kolo_graph_check(p->g));
         return leader(p, n, axis) < 0 ? vary(p, n, axis) : cut_on(p, n, index, axis, summed);
@@ -502,6 +500,7 @@ static kolo_status cut_on(partitioner *p, kolo_node *n, const kolo_index *index,
         c.summed |= kolo_index_find(&index->out[k], c.code) < 0;
     }
     *summed |= c.summed;
+    p->divides_positions |= is_of_positions(p, axis);
     for (int k = 0; k < n->n_out; k++) p->origin[n->out[k].id] = p->origin[n->in[lead].id];
     KOLO_TRY(place_inputs(p, &c));
     KOLO_TRY(make_dims(p, &c));

@@ -230,7 +230,7 @@ static kolo_status visit(partitioner *p, kolo_node *n) {
     if (classes && is_divided(n)) return divide(p, n);
     if (classes && needs_classes(n)) KOLO_TRY(collect_classes(p, n));
     if (kolo_partition_sums_rows(p, n)) return sum_rows(p, n);
-    p->by_heads = 0;
+    p->exchanged = 0;
     KOLO_TRY(kolo_partition_cut_node(p, n, &summed));
     for (int k = 0; k < n->n_in; k++) {
         if (n->in[k].id < p->n_values) p->used[n->in[k].id] = true;
@@ -240,17 +240,19 @@ static kolo_status visit(partitioner *p, kolo_node *n) {
     if (n->op->comm != KOLO_OP_LOCAL) return kolo_node_propagate(p->g, n);
     KOLO_TRY(infer_shapes(p, n));
     KOLO_TRY(kolo_node_propagate(p->g, n));
-    kolo_partition_find_sum(p, n);
     for (int k = 0; k < n->n_out; k++) p->now[n->out[k].id] = reduced(p, n->out[k]);
     for (int a = 0; a < p->g->mesh.n_axes && kolo_graph_check(p->g) == KOLO_OK; a++) {
         kolo_value *y = &p->now[n->out[0].id];
-        if (p->by_heads >> a & 1) *y = kolo_partition_give_heads(p, *y, a);
         if (kolo_lstm_is_divided(n) && is_cut(placed(p, *y, a)) && placed(p, *y, a)->dim == 2) {
             *y = kolo_partition_collect(p, *y, a, KOLO_PLACEMENT_INVARIANT);
         }
         const bool to_experts =
             n->op == &kolo_op_expert_dispatch && is_of_experts(p, a) && p->g->mesh.axes[a].size > 1;
         if (to_experts) *y = kolo_partition_to_experts(p, *y, a);
+    }
+    for (int a = 0; a < p->g->mesh.n_axes && kolo_graph_check(p->g) == KOLO_OK; a++) {
+        kolo_value *y = &p->now[n->out[0].id];
+        if (p->exchanged >> a & 1) *y = kolo_partition_give_positions(p, *y, a);
     }
     if (relu) {
         kolo_value sum = p->now[n->out[0].id], y = kolo_relu(p->g, sum);

@@ -21,19 +21,19 @@ typedef struct partitioner {
     kolo_axes *varying; /* by value: axes on which each rank computes a summand of
                            the gradient, though all hold the same */
     const char *rules;
-    int sums;                /* the dimension along which activations that are sums are sharded, or
-                                KOLO_PLACE_WHOLE */
-    int sums_depth;          /* of these cuts */
-    bool in_blocks;          /* of layers in blocks: those by samples are whole */
-    kolo_axes by_samples;    /* axes that divide the samples of some layers */
-    kolo_axes by_heads;      /* axes along which the node has heads in place of positions */
-    bool rings;              /* keys and values go round the ranks that divide positions, */
-    bool zigzags;            /* of which each has two ranges, where there are enough */
-    bool divides_rows;       /* a window is divided along the rows of images */
-    bool patches;            /* the model makes a sequence of patches of images, which are whole */
-    kolo_axes by_patches;    /* axes that divide this sequence, from the first layer on */
-    const kolo_op *whole_op; /* the first op that needs all positions, or sums over them; or NULL */
-    int32_t n_values, most;  /* values before and after values are added */
+    int sums;               /* the dimension along which activations that are sums are sharded, or
+                               KOLO_PLACE_WHOLE */
+    int sums_depth;         /* of these cuts */
+    bool in_blocks;         /* of layers in blocks: those by samples are whole */
+    kolo_axes by_samples;   /* axes that divide the samples of some layers */
+    kolo_axes exchanged;    /* axes along which the node has no slice of the positions, but
+                               heads or samples, or all positions */
+    bool rings;             /* keys and values go round the ranks that divide positions, */
+    bool zigzags;           /* of which each has two ranges, where there are enough */
+    bool divides_positions; /* a node computes with some of the positions, or rows of images */
+    bool patches;           /* the model makes a sequence of patches of images, which are whole */
+    kolo_axes by_patches;   /* axes that divide this sequence, from the first layer on */
+    int32_t n_values, most; /* values before and after values are added */
     kolo_node **order;
     int32_t n;
 } partitioner;
@@ -128,18 +128,17 @@ kolo_status kolo_partition_cut_replaced(partitioner *p, kolo_node *n, kolo_axes 
 kolo_status kolo_partition_check_positions(partitioner *p, int axis);
 /* Slices the positions of the ids that an embedding reads. ARG: there are fewer than ranks. */
 kolo_status kolo_partition_begin_positions(partitioner *p, kolo_node *n, int axis);
-/* Gives an op that needs all positions, but computes heads one by one, some of the heads instead
- * of some of the positions: an all-to-all. False: it is no such op. */
-bool kolo_partition_take_heads(partitioner *p, const cut_node *c);
+/* Gives an op that needs all positions, but computes heads or samples one by one, some of these
+ * instead of some of the positions: an all-to-all. False: it is no such op, or there are fewer
+ * samples than ranks. */
+bool kolo_partition_exchange_positions(partitioner *p, const cut_node *c);
 /* Makes attention that of a ring, where the rules state it: each rank has its queries, and the pass
  * ring moves keys and values. False: it is no such op, or has heads. */
 bool kolo_partition_take_ring(const partitioner *p, const cut_node *c);
-/* The other way: positions, dimension 1, in place of heads. */
-kolo_value kolo_partition_give_heads(partitioner *p, kolo_value v, int axis);
-/* Notes the first op that sums over the positions. */
-void kolo_partition_find_sum(partitioner *p, const kolo_node *n);
-/* The loss is a sum over the positions of this rank. Evaluation reports those of all,
- * training sums them with the gradients. UNSUPPORTED: it is no such sum. */
+/* The other way: positions, dimension 1, in place of heads or samples, or of all positions. */
+kolo_value kolo_partition_give_positions(partitioner *p, kolo_value v, int axis);
+/* Evaluation reports sums over the positions of all ranks, training sums them with the gradients.
+ * UNSUPPORTED: no node computes with some of the positions. */
 kolo_status kolo_partition_finish_positions(partitioner *p, int axis);
 
 /* ---- rows of images: rows.c ---- */

@@ -3,6 +3,8 @@
  * over the positions, such as the loss, stay summands as those over samples do. For attention the
  * ranks exchange positions for heads: Jacobs et al., "DeepSpeed Ulysses", 2023. By the rule
  * "attention ring" it keeps its positions, and keys and values rotate around the ranks (ring.c).
+ * For a recurrence they exchange positions for samples, with all time steps of each; where there
+ * are fewer samples than ranks, all gather the positions and compute it alike.
  *
  * A vision transformer makes its positions of patches of images. All ranks compute these, alike,
  * and the first layer normalization and all that follows has slices of them. */
@@ -26,29 +28,20 @@ kolo_status kolo_partition_check_positions(partitioner *p, int axis) {
         of->name, of->size);
 }
 
-/* Why the positions of a model cannot be divided. */
-static const char *describe_whole_op(const kolo_op *op) {
-    const bool recurrent = op == &kolo_op_lstm || op == &kolo_op_gru;
-    if (!op) return "the model has no embedding of tokens";
-    return recurrent ? " computes each from the one before" : " combines all of them";
-}
-
 kolo_status kolo_partition_finish_positions(partitioner *p, int axis) {
     kolo_graph *g = p->g;
     const kolo_mesh_axis *of = &g->mesh.axes[axis];
     const bool trains = kolo_value_ok(kolo_graph_find(g, "grad_scale"));
+    if (!p->divides_positions) {
+        return KOLO_FAIL(KOLO_ERR_UNSUPPORTED,
+                         "%s=%d divides the positions of sequences of tokens, or the rows of "
+                         "images, and no op of this model computes with some of them: give another "
+                         "axis, such as tp or dp",
+                         of->name, of->size);
+    }
     for (int32_t i = 0; i < g->n_outputs; i++) {
         kolo_value *v = &p->now[g->outputs[i].value.id];
         const bool sum = kolo_value_ok(*v) && placed(p, *v, axis)->kind == KOLO_PLACEMENT_PARTIAL;
-        const bool divided = p->divides_rows || p->by_patches >> axis & 1;
-        if (!sum && !divided && strcmp(g->outputs[i].name, "loss") == 0) {
-            return KOLO_FAIL(
-                KOLO_ERR_UNSUPPORTED,
-                "%s=%d divides the positions of sequences of tokens, or the rows of images: %s%s. "
-                "Give another axis, such as tp or dp",
-                of->name, of->size, p->whole_op ? p->whole_op->name : "",
-                describe_whole_op(p->whole_op));
-        }
         if (sum && !trains) *v = kolo_partition_move_to(p, *v, axis, KOLO_PLACEMENT_INVARIANT);
         KOLO_TRY(kolo_graph_check(g));
     }
@@ -116,12 +109,13 @@ bool kolo_partition_take_ring(const partitioner *p, const cut_node *c) {
     return true;
 }
 
-bool kolo_partition_take_heads(partitioner *p, const cut_node *c) {
+/* Some of the heads in place of some of the positions; false: the op has none. */
+static bool take_heads(partitioner *p, const cut_node *c) {
     const kolo_value v = c->n->in[c->lead];
     const kolo_index_term *term = &c->index->in[c->lead];
     const int d = c->n->op->part.size ? kolo_index_find(term, c->n->op->part.index) : -1;
     kolo_placement cut = *placed(p, v, c->axis);
-    if (d < 0 || !is_of_positions(p, c->axis)) return false;
+    if (d < 0) return false;
     kolo_shape shape = kolo_info(p->g, v)->tensor.shape;
     shape.dim[cut.dim] = p->whole[v.id].dim[cut.dim];
     cut.dim = d;
@@ -129,23 +123,42 @@ bool kolo_partition_take_heads(partitioner *p, const cut_node *c) {
     cut.zigzag = false;
     shape.dim[d] = local_length(p, c->axis, &cut, shape.dim[d]);
     c->n->in[c->lead] = kolo_partition_move(p, v, c->axis, &cut, &shape);
-    p->by_heads |= (kolo_axes)1 << c->axis;
     return true;
 }
 
-kolo_value kolo_partition_give_heads(partitioner *p, kolo_value v, int axis) {
+/* The same with samples; false: there are fewer than ranks. */
+static bool take_samples(partitioner *p, const cut_node *c) {
+    const kolo_placement cut = {.kind = KOLO_PLACEMENT_SHARDED, .depth = KOLO_DEPTH_UNEVEN};
+    const kolo_value v = c->n->in[c->lead];
     kolo_shape shape = kolo_info(p->g, v)->tensor.shape;
-    const kolo_placement cut = cut_of(p, axis, shape.dim[1]);
-    shape.dim[placed(p, v, axis)->dim] *= p->g->mesh.axes[axis].size; /* equal numbers of heads */
-    shape.dim[1] = local_length(p, axis, &cut, shape.dim[1]);
-    return kolo_partition_move(p, v, axis, &cut, &shape);
+    if (shape.dim[0] < p->g->mesh.axes[c->axis].size) return false;
+    shape.dim[0] = local_length(p, c->axis, &cut, shape.dim[0]);
+    shape.dim[1] = p->whole[v.id].dim[1];
+    c->n->in[c->lead] = kolo_partition_move(p, v, c->axis, &cut, &shape);
+    return true;
 }
 
-void kolo_partition_find_sum(partitioner *p, const kolo_node *n) {
-    for (int a = 0; a < p->g->mesh.n_axes && !p->whole_op; a++) {
-        const kolo_value y = n->out[0];
-        const bool sum = placed(p, y, a)->kind == KOLO_PLACEMENT_PARTIAL;
-        if (!is_of_positions(p, a) || kolo_info(p->g, y)->tensor.shape.rank == 0) continue;
-        if (sum) p->whole_op = n->op;
+bool kolo_partition_exchange_positions(partitioner *p, const cut_node *c) {
+    const kolo_axes axis = (kolo_axes)1 << c->axis;
+    if (!is_of_positions(p, c->axis)) return false;
+    if (c->n->op->sequences && placed(p, c->n->in[c->lead], c->axis)->dim == 1) {
+        p->exchanged |= axis; /* also where all positions are gathered */
+        return take_samples(p, c);
     }
+    if (!take_heads(p, c)) return false;
+    p->exchanged |= axis;
+    return true;
+}
+
+kolo_value kolo_partition_give_positions(partitioner *p, kolo_value v, int axis) {
+    const kolo_placement *from = placed(p, v, axis);
+    kolo_shape shape = kolo_info(p->g, v)->tensor.shape;
+    const kolo_placement cut = cut_of(p, axis, shape.dim[1]);
+    if (is_cut(from) && from->dim == 0) {
+        shape.dim[0] = kolo_partition_shape_before(p, v, axis).dim[0];
+    } else if (is_cut(from)) {
+        shape.dim[from->dim] *= p->g->mesh.axes[axis].size; /* equal numbers of heads */
+    }
+    shape.dim[1] = local_length(p, axis, &cut, shape.dim[1]);
+    return kolo_partition_move(p, v, axis, &cut, &shape);
 }

@@ -50,6 +50,15 @@ static double recurrence(int rank) {
     return 2 * (2 * TOKENS - 1) * states / 2 + 4 * activation + of_loss;
 }
 
+/* lstm_lm: of the contributions to the four gates, 4 activations of which a rank has half the
+ * positions, it sends half, and of the states that come back; their gradients move as much. All
+ * gradients are summed. */
+static double recurrence_by_samples(int rank) {
+    const double parameters = 60 * WIDTH + 2 * (8 * WIDTH * WIDTH + 8 * WIDTH) + 60 * WIDTH + 60;
+    (void)rank;
+    return 2 * 2 * 5 * activation / 4 + 4 * parameters;
+}
+
 /* Queries, keys and values go one way and the outputs back; of 4 activations a rank has half the
  * positions and sends half of those. Their gradients move as much. All gradients are summed. */
 static double context_parallel(int rank) {
@@ -139,6 +148,15 @@ static const struct {
      "tp=2",
      2,
      recurrence,
+     NULL},
+    {{.model = "lstm_lm",
+      .model_options = "layers=2,width=64,hidden=64,context=32,vocab=60",
+      .data = "synthetic-tokens:N=67,test=1",
+      .batch = BATCH / PARTS,
+      .accumulate = PARTS},
+     "sp=2",
+     2,
+     recurrence_by_samples,
      NULL},
     {GPT2, "sp=2", 2, context_parallel, NULL},
     {GPT2, "sp=4", 4, ring, "ring"},

@@ -1,7 +1,7 @@
-/* LSTM layers divided by hidden units: the ranks of any mesh compute what one rank does, in f64
- * with the reference kernels to rounding, with units that do not divide, initial states, both
- * directions, dropout, clipping, accumulation and recomputation. What cannot be divided is refused
- * by name. */
+/* Recurrent layers, LSTM divided by hidden units, and LSTM and GRU by samples where sp divides the
+ * positions: the ranks of any mesh compute what one rank does, in f64 with the reference kernels to
+ * rounding, with units, samples and positions that do not divide, initial states, both directions,
+ * dropout, clipping, accumulation and recomputation. */
 #include "graph/ops/ops.h"
 #include "pass/partition/rules.h"
 #include "support/mesh_run.h"
@@ -20,6 +20,7 @@ typedef struct setting {
     kolo_recompute recompute;
     int zero;
     bool states, both; /* with initial states; in both directions */
+    bool gru;
 } setting;
 
 /* Initial states, of the first token. */
@@ -44,8 +45,10 @@ static kolo_status build(kolo_graph *g, int64_t n, const void *arg) {
         opts.h = state_of(g, h, "of_h", n, wide);
         opts.c = state_of(g, h, "of_c", n, wide);
     }
-    h = kolo_lstm_opts(g, h, "rnn", 0, s->units, &opts);
-    h = kolo_lstm(g, kolo_dropout(g, h, 0.2), "rnn", 1, s->units);
+    h = s->gru ? kolo_gru(g, h, "rnn", 0, s->units, &opts)
+               : kolo_lstm_opts(g, h, "rnn", 0, s->units, &opts);
+    h = kolo_dropout(g, h, 0.2);
+    h = s->gru ? kolo_gru(g, h, "rnn", 1, s->units, NULL) : kolo_lstm(g, h, "rnn", 1, s->units);
     h = kolo_reshape(g, kolo_dropout(g, h, 0.1), kolo_shape_2(n * TOKENS, s->units));
     kolo_value w =
         kolo_param(g, "decoder.weight", kolo_shape_2(WORDS, s->units), kolo_init_fan_in(8));
@@ -101,6 +104,37 @@ static void any_mesh_computes_what_one_rank_does(void **state) {
          .units = 6,
          .micro_batches = 1,
          .optimizer = {.momentum = 0.9},
+         .recompute = KOLO_RECOMPUTE_CHEAP,
+         .states = true,
+         .both = true},
+        {.mesh = "dp=1,sp=2",
+         .ranks = 2,
+         .units = 8,
+         .micro_batches = 2,
+         .optimizer = {.momentum = 0.9, .clip = 0.5}},
+        {.mesh = "dp=1,sp=3", /* two samples or one */
+         .ranks = 3,
+         .units = 7,
+         .micro_batches = 1,
+         .optimizer = {.kind = KOLO_OPTIMIZER_LAMB, .weight_decay = 0.01},
+         .recompute = KOLO_RECOMPUTE_FULL,
+         .states = true,
+         .both = true,
+         .gru = true},
+        {.mesh = "sp=3,dp=2", /* fewer samples than ranks */
+         .ranks = 6,
+         .units = 6,
+         .micro_batches = 1,
+         .optimizer = {.kind = KOLO_OPTIMIZER_ADAM, .eps = 1e-3, .clip = 0.5},
+         .recompute = KOLO_RECOMPUTE_CHEAP,
+         .zero = 1,
+         .states = true,
+         .both = true},
+        {.mesh = "sp=2,dp=1,tp=2",
+         .ranks = 4,
+         .units = 7,
+         .micro_batches = 1,
+         .optimizer = {.momentum = 0.9, .clip = 0.5},
          .recompute = KOLO_RECOMPUTE_CHEAP,
          .states = true,
          .both = true},

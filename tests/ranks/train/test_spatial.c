@@ -400,7 +400,7 @@ static void what_rows_do_not_go_with_is_named(void **state) {
         const char *model, *data, *mesh, *text;
         int ranks;
     } bad[] = {
-        {"mlp", "synthetic:N=19,test=5", "sp=2", "linear combines all of them", 2},
+        {"mlp", "synthetic:N=19,test=5", "sp=2", "no op of this model computes with some", 2},
         {"resnet20", "synthetic:N=19,test=5,shape=3x3x16", "sp=4", "3 rows of images cannot be", 4},
         {"vit_tiny", "synthetic:N=19,test=5,shape=3x32x32", "sp=2",
          "3 heads cannot be divided over sp=2", 2},

@@ -173,6 +173,23 @@ static void jobs_train_and_evaluate(void **state) {
          "tp=2",
          2,
          NULL},
+        {{.model = "lstm_lm", /* steps of 4 samples and of 1 */
+          .model_options = "layers=2,width=12,hidden=16,context=8,vocab=51,dropout=10",
+          .data = "synthetic-tokens:N=13,test=5",
+          .global_batch = 4,
+          .epochs = 2},
+         "sp=3",
+         3,
+         NULL},
+        {{.model = "fasttext", /* one sum over the positions, read by all */
+          .model_options = "rows=50,width=8,features=7",
+          .data = "synthetic-labelled:N=13,test=5",
+          .global_batch = 4,
+          .lr = 0.1,
+          .steps = 4},
+         "dp=2,sp=2",
+         4,
+         NULL},
         {{.model = "resnet8",
           .model_options = "width=50",
           .augment = "mixup=0.4", /* soft labels */
@@ -374,11 +391,6 @@ static void what_cannot_be_divided_is_named(void **state) {
                               .mesh = "tp=3"};
     assert_job_refused(3, &narrow,
                        "inception3a.branch3.0.conv.weight [2,14,1,1] cannot be divided over tp=3");
-    kolo_train_opts lstm = {.model = "lstm_lm",
-                            .model_options = "layers=1,width=12,hidden=16,context=8,vocab=51",
-                            .data = "synthetic-tokens:N=13,test=5",
-                            .mesh = "sp=2"};
-    assert_job_refused(2, &lstm, "lstm computes each from the one before");
     kolo_train_opts positions = gpt2;
     positions.mesh = "sp=2";
     positions.placement = "megatron";

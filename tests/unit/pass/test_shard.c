@@ -254,6 +254,7 @@ static void no_strategy_goes_without_a_redistribution(void **state) {
         {"alexnet", "width=4,units=24", {3, {3, 63, 63}}, "dp=2,tp=2", NULL, 0},
         {"resnet20", "width=4", {3, {3, 8, 8}}, "dp=2,tp=2", NULL, 0},
         {"lstm_lm", "width=8,hidden=8", {1, {6}}, "dp=2,tp=2", NULL, 1},
+        {"lstm_lm", "width=8,hidden=8", {1, {7}}, "sp=2,dp=2,tp=2", NULL, 0},
     };
     (void)state;
     for (size_t c = 0; c < KOLO_COUNT(cases); c++) {
