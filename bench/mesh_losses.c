@@ -6,11 +6,11 @@
  * MODEL is a model of the zoo with its options ("mlp:hidden=8"), an ONNX file, "mine", that of
  * examples/model, which is linked in, or "session", a net that a program builds and trains by
  * kolo/session.h. With two meshes, "dp=2,tp=2>pp=2", the first one trains half of the steps and
- * saves, and the second one loads the file and goes on. SAMPLE ("3x32x32") and RULES of tensor
- * parallelism ("w1 0;w2 1") may be "-": the model's own. SYNC 1: batch normalization is of the
- * samples of all ranks. SCHEDULE is that of a pipeline, TYPE f64 or f32. Prints the loss of each
- * step, a line each. The samples are formulas of their numbers; gradients are clipped.
- * bench/meshes.py compares meshes with it. */
+ * saves, and the second one loads the file and goes on. SAMPLE ("3x32x32") and RULES of placement
+ * ("w1 0;w2 1", or "ring", the name of built-in ones) may be "-": the model's own. SYNC 1: batch
+ * normalization is of the samples of all ranks. SCHEDULE is that of a pipeline, TYPE f64 or f32.
+ * Prints the loss of each step, a line each. The samples are formulas of their numbers; gradients
+ * are clipped. bench/meshes.py compares meshes with it. */
 #include "base/range.h"
 #include "base/text.h"
 #include "data/batch.h"
@@ -19,6 +19,7 @@
 #include "kolo/mesh.h"
 #include "kolo/models.h"
 #include "kolo/onnx.h"
+#include "pass/partition/rules.h"
 #include "plan/program/program.h"
 #include "support/own_net.h"
 #include "train/session/session.h"
@@ -54,7 +55,7 @@ typedef struct job {
     int chunks;
     kolo_optimizer optimizer;
     double lr;
-    char *rules;
+    const char *rules;
 } job;
 
 typedef struct rank_run {
@@ -346,15 +347,16 @@ static kolo_status parse(char **argv, job *j) {
     j->optimizer = strcmp(argv[6], "adamw") == 0 ? KOLO_OPTIMIZER_ADAMW : KOLO_OPTIMIZER_SGD;
     j->lr = strtod(argv[7], NULL);
     parse_sample(argv[8], &j->sample);
-    j->rules = strcmp(argv[9], "-") != 0 ? argv[9] : NULL;
+    for (char *c = argv[9]; *c; c++) {
+        if (*c == ';') *c = '\n';
+    }
+    const char *built_in = kolo_placement_rules(argv[9]);
+    j->rules = strcmp(argv[9], "-") == 0 ? NULL : built_in ? built_in : argv[9];
     j->sync = strcmp(argv[10], "1") == 0;
     j->pipeline = argv[11];
     KOLO_TRY(kolo_program_find(j->pipeline, &j->schedule, &j->chunks));
     if (strcmp(argv[12], "f64") != 0 && strcmp(argv[12], "f32") != 0) {
         return kolo_error_set(KOLO_ERR_ARG, "type %s: give f64 or f32", argv[12]);
-    }
-    for (char *c = j->rules; c && *c; c++) {
-        if (*c == ';') *c = '\n';
     }
     return KOLO_OK;
 }

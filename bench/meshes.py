@@ -5,15 +5,17 @@ rank, relative to them. Fails if one is above 1e-12 (first) or 1e-10 (last); wit
 1e-5 or 1e-3.
 
     bench/meshes.py [--build build/release] [--models gpt2,bert] [--meshes "dp=2,pp=1,tp=2 dp=2,pp=2,tp=1"] [--steps 50] [--all]
-        [--axes dp,pp,tp] [--schedules 1f1b,interleaved:2,zbv] [--f32] [--resume] [--reproducible 8 [--tp-blocks 4]]
+        [--axes dp,pp,tp] [--schedules 1f1b,interleaved:2,zbv] [--f32] [--resume] [--attention ring]
+        [--reproducible 8 [--tp-blocks 4]]
 
 Without --all one line for each model: how many meshes agree, the largest differences, and the meshes that are refused,
 with the reasons. Networks of images (unet, deeplabv3, resnet20, vit) are for meshes with sp, which divides their rows, or positions.
 Pipelines train 2 micro-batches a step, with each of --schedules (default 1f1b). Batch normalization is of all samples
 (--sync-bn) where dp is above 1; in pipelines it is of a micro-batch of all workers, as with the same dp alone and two
 micro-batches, with which these are compared. Meshes with a dp above 1 also run with --zero 1 (and without other axes 2
-and 3). "session" is a net that a program builds and trains by the public header kolo/session.h. With --resume each mesh
-trains half of the steps and saves a file, which the next mesh of the list loads to train the other half.
+and 3). --attention is for meshes with sp, of models without rules of their own. "session" is a net that a program builds
+and trains by the public header kolo/session.h. With --resume each mesh trains half of the steps and saves a file, which
+the next mesh of the list loads to train the other half.
 
 With --reproducible L the command `kolo train --reproducible L` trains on each mesh instead, in f32 with the fast kernels,
 and the SHA-256 of the tensors of its checkpoint, parameters and optimizer state, is compared with that of one worker: a
@@ -49,6 +51,7 @@ MODELS = [
     ("vit", "vit_tiny:layers=2,width=24,heads=12,mlp=20,patch=4,dropout=10", "adamw", 0.003, "3x12x16", "-"),
 ]
 ROWS = {"unet", "deeplabv3", "resnet20", "vit"}  # of images, divided by sp: run where --models names them
+RINGS = ("ring", "zigzag")  # names of built-in rules
 BOUNDS = {"f64": (1e-12, 1e-10), "f32": (1e-5, 1e-3)}  # of the first and of the last loss
 # What a mesh may be refused for; other errors count as wrong.
 REFUSALS = ["cannot be divided", "too few layers", "--reproducible cannot be combined", "--reproducible was given",
@@ -87,7 +90,7 @@ def sync_of(row, mesh):
 def losses(program, row, run, steps, zero, parts, kind, schedule="1f1b"):
     """The losses of all steps of a run, on one mesh or on one after the other, or the text of the error."""
     _, model, optimizer, rate, sample, rules = row
-    rules = rules if has(run, "tp") else "-"
+    rules = rules if has(run, "sp" if rules in RINGS else "tp") else "-"
     sync = "1" if sync_of(row, run[0]) else "0"
     result = subprocess.run([program, model, ">".join(run), str(steps), str(zero), str(parts), optimizer, str(rate),
                              sample, rules, sync, schedule, kind], capture_output=True, text=True, check=False)
@@ -262,11 +265,14 @@ def main():
     parser.add_argument("--all", action="store_true")
     parser.add_argument("--f32", action="store_true")
     parser.add_argument("--resume", action="store_true")
+    parser.add_argument("--attention", choices=RINGS)
     parser.add_argument("--reproducible", type=int, metavar="L")
     parser.add_argument("--tp-blocks", type=int, default=0, metavar="T")
     args = parser.parse_args()
     names = args.models.split(",") if args.models else [row[0] for row in MODELS if row[0] not in ROWS]
     rows = [row for row in MODELS if row[0] in names or row[0].split()[-1] in names]
+    if args.attention:
+        rows = [row[:5] + (args.attention if row[5] == "-" else row[5],) for row in rows]
     chosen = args.meshes.split() if args.meshes else meshes(args.axes.split(","))
     if args.reproducible:
         print("| model | meshes with these bits | SHA-256, first digits |\n| --- | --- | --- |", flush=True)
