@@ -13,9 +13,12 @@ typedef struct slicer {
     int32_t n;
 } slicer;
 
+static bool is_cut(const kolo_placement *p) {
+    return p->kind == KOLO_PLACEMENT_SHARDED && p->dim != KOLO_DIM_FLAT;
+}
+
 static bool is_slice(const kolo_placement *p) {
-    return p->kind == KOLO_PLACEMENT_SHARDED && p->dim != KOLO_DIM_FLAT && !p->cuts &&
-           p->blocks < 2 && !is_exchanged(p);
+    return is_cut(p) && !p->cuts && p->blocks < 2 && !is_exchanged(p);
 }
 
 /* The axis on which a redistribution gathers or makes slices of an inner dimension; -1: none. */
@@ -67,7 +70,7 @@ static kolo_status gather(slicer *s, kolo_node *n, int axis, int dim) {
     const kolo_tensor stack =
         kolo_tensor_plain(x.dtype, kolo_shape_stack(&x.shape, g->mesh.axes[axis].size));
     kolo_placements to = n->move->to;
-    for (int a = 0; a < g->mesh.n_axes; a++) to.axis[a].dim += is_slice(&to.axis[a]);
+    for (int a = 0; a < g->mesh.n_axes; a++) to.axis[a].dim += is_cut(&to.axis[a]);
     kolo_value all = kolo_redistribute_as(g, n->in[0], &n->move->from, &to, &stack);
     KOLO_TRY(emit(s));
     KOLO_TRY(permuted(s, all, 0, dim, &all));

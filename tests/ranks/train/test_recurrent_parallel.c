@@ -132,7 +132,7 @@ static void any_mesh_computes_what_one_rank_does(void **state) {
          .both = true},
         {.mesh = "sp=2,dp=1,tp=2",
          .ranks = 4,
-         .units = 7,
+         .units = 8,
          .micro_batches = 1,
          .optimizer = {.momentum = 0.9, .clip = 0.5},
          .recompute = KOLO_RECOMPUTE_CHEAP,
