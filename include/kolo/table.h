@@ -20,7 +20,7 @@
  * policies are those of kolo/parameters.h, of the table alone: dense parameters may be synchronous
  * while rows are not (docs/servers.md).
  *
- * Functions are called by one thread of a rank at a time. */
+ * Functions are called by one thread of a rank at a time, except kolo_table_save_rows. */
 
 #include "kolo/parameters.h"
 
@@ -159,14 +159,25 @@ typedef struct kolo_table_rows {
     uint64_t version; /* of the table */
 } kolo_table_rows;
 
-/* Fills `rows`, whose arrays have room for `most` rows, with the next rows of owner `owner`:
- * *cursor is 0 at first, and 0 again after the last ones. Meanwhile no worker pushes. Any rank.
- * Blocks. ARG: there is no such owner; `most` is 0 or more than a batch has; PEER; TIMEOUT. */
-KOLO_API kolo_status kolo_table_save_rows(kolo_table *table, int owner, size_t most,
-                                          uint64_t *cursor, kolo_table_rows *rows);
+/* Begins to save the rows that there are now, while workers go on: what changes from then on does
+ * not change what is saved. `stats`: sums of this moment, which has no push in part if no worker
+ * pushes meanwhile. Owners keep the rows that change before they are saved in up to a quarter more
+ * memory than `bytes`; without room there pushes wait. One rank saves at a time; it ends what it
+ * has begun before. Any rank. Blocks. NOMEM; PEER; TIMEOUT. */
+KOLO_API kolo_status kolo_table_save_begin(kolo_table *table, kolo_table_stats *stats);
+/* Fills `rows`, whose arrays have room for `most` rows, with the next rows of owner `owner` that
+ * are to be saved; *more: there may be others. The thread may be another one than that of the other
+ * functions. Blocks. ARG: no save has begun, there is no such owner, or `most` is 0 or more than a
+ * batch has; PEER: its server is lost, and so are the rows to be saved; FORMAT: another rank saves;
+ * TIMEOUT. */
+KOLO_API kolo_status kolo_table_save_rows(kolo_table *table, int owner, size_t most, bool *more,
+                                          kolo_table_rows *rows);
+/* Ends a save, after all rows or before. Nothing happens if none has begun. Blocks. */
+KOLO_API void kolo_table_save_end(kolo_table *table);
 /* Sets rows, with the largest ages first, at their owners, whichever owners they came from. What
- * does not fit is treated like a gradient that needs a row. Meanwhile no worker pushes. Any rank.
- * Blocks. ARG: more rows than a batch has ids; PEER; TIMEOUT. */
+ * does not fit is treated like a gradient that needs a row. Meanwhile no worker pushes, and no rows
+ * are saved. Any rank. Blocks. ARG: more rows than a batch has ids, or a rank saves; PEER; TIMEOUT.
+ */
 KOLO_API kolo_status kolo_table_load_rows(kolo_table *table, const kolo_table_rows *rows);
 
 #ifdef __cplusplus

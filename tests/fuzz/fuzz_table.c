@@ -61,6 +61,7 @@ static void size_request(kolo_service_call *q, size_t n) {
     case KOLO_TABLE_PUSH:
         q->input_bytes = n * (sizeof(uint64_t) + row);
         break;
+    case KOLO_TABLE_MARK:
     case KOLO_TABLE_STATS:
         q->output_bytes = sizeof(kolo_table_stats);
         break;
@@ -83,7 +84,7 @@ static void send(int client) {
     kolo_service_call *q = &m->call;
     *q = (kolo_service_call){.client = client, .kind = next() % (KOLO_TABLE_KINDS + 1)};
     size_request(q, n);
-    q->key = about(q->kind == KOLO_TABLE_SAVE ? next() % 9 : n);
+    q->key = about(n);
     q->clock = about(g.clock[client]);
     q->input_bytes = least(about(q->input_bytes));
     q->output_bytes = least(about(q->output_bytes));

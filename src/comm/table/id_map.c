@@ -4,27 +4,37 @@
  * removal closes its gap, so that there are no tombstones. The table has 3/2 as many buckets as the
  * capacity: the lookup of an absent id visits 5 buckets on average in a full map.
  *
- * Entries form a list in the order of their latest use. */
+ * Entries form a list in the order of their latest use. While the ids of a moment are saved, dead
+ * entries, which the index does not have, stand in it for those that have changed or gone since:
+ * so the list up to the tick of the mark is the one of that moment. */
 #include "comm/table/id_map.h"
 
 #include "base/memory.h"
 
+#include <string.h>
+
 enum { NONE = -1, AHEAD = 32 };
+enum { DEAD = UINT8_MAX }; /* instead of the number of a mark */
 
 typedef struct entry {
     uint64_t id, tick;
-    int32_t newer, older; /* NONE: there is none; of a free slot: the next free one, and FREE */
+    int32_t newer, older; /* NONE: there is none; of a free slot: the next free one, and any */
 } entry;
 
-enum { FREE = -2 };
-
 struct kolo_id_map {
-    size_t capacity, n_buckets, count;
+    size_t capacity, n_slots, n_buckets, count;
     size_t used; /* slots that were in use at some time */
     uint64_t seed;
     uint64_t *buckets; /* [n_buckets] */
-    entry *entries;    /* [capacity] */
-    int32_t newest, oldest, free;
+    entry *entries;    /* [n_slots] */
+    int32_t newest;    /* dead ones, too */
+    int32_t oldest;    /* of those that are not dead */
+    int32_t free;
+    uint8_t *saved;  /* [n_slots]: the number of the mark for which it was saved last, or DEAD */
+    uint8_t mark;    /* its number */
+    uint64_t marked; /* its tick */
+    int32_t unsaved; /* the next one; NONE: all are saved */
+    size_t n_dead;
 };
 
 static size_t buckets_of(size_t capacity) { return capacity + capacity / 2 + 4; }
@@ -33,19 +43,22 @@ size_t kolo_id_map_bytes(size_t capacity) {
     return buckets_of(capacity) * sizeof(uint64_t) + capacity * sizeof(entry);
 }
 
-kolo_status kolo_id_map_create(size_t capacity, uint64_t seed, kolo_id_map **map) {
-    KOLO_ASSERT(capacity <= KOLO_ID_MAP_MOST);
+kolo_status kolo_id_map_create(size_t capacity, size_t spare, uint64_t seed, kolo_id_map **map) {
+    KOLO_ASSERT(capacity <= KOLO_ID_MAP_MOST && spare <= KOLO_ID_MAP_MOST - capacity);
     kolo_id_map *m = kolo_zalloc(sizeof *m);
     if (!m) return KOLO_NOMEM(sizeof *m);
     *m = (kolo_id_map){.capacity = capacity,
+                       .n_slots = capacity + spare,
                        .n_buckets = buckets_of(capacity),
                        .seed = seed,
                        .newest = NONE,
                        .oldest = NONE,
-                       .free = NONE};
+                       .free = NONE,
+                       .unsaved = NONE};
     m->buckets = kolo_pages_map(m->n_buckets * sizeof *m->buckets);
-    m->entries = kolo_pages_map((capacity + 1) * sizeof *m->entries);
-    if (!m->buckets || !m->entries) {
+    m->entries = kolo_pages_map(m->n_slots * sizeof *m->entries);
+    m->saved = kolo_pages_map(m->n_slots * sizeof *m->saved);
+    if (!m->buckets || !m->entries || !m->saved) {
         kolo_id_map_destroy(m);
         return KOLO_NOMEM(kolo_id_map_bytes(capacity));
     }
@@ -56,7 +69,8 @@ kolo_status kolo_id_map_create(size_t capacity, uint64_t seed, kolo_id_map **map
 void kolo_id_map_destroy(kolo_id_map *m) {
     if (!m) return;
     kolo_pages_unmap(m->buckets, m->n_buckets * sizeof *m->buckets);
-    kolo_pages_unmap(m->entries, (m->capacity + 1) * sizeof *m->entries);
+    kolo_pages_unmap(m->entries, m->n_slots * sizeof *m->entries);
+    kolo_pages_unmap(m->saved, m->n_slots * sizeof *m->saved);
     kolo_free(m);
 }
 
@@ -152,34 +166,39 @@ static void unindex_slot(kolo_id_map *m, uint64_t id, int32_t slot) {
 
 /* ---- the order of use ---- */
 
-static void unlink_slot(kolo_id_map *m, const entry *e) {
+static bool is_dead(const kolo_id_map *m, int32_t slot) {
+    return m->n_dead > 0 && m->saved[slot] == DEAD;
+}
+
+/* The first one that is not dead, from a slot on. */
+static int32_t first_alive(const kolo_id_map *m, int32_t slot) {
+    while (slot != NONE && is_dead(m, slot)) slot = m->entries[slot].newer;
+    return slot;
+}
+
+static void unlink_slot(kolo_id_map *m, int32_t slot) {
+    const entry *e = &m->entries[slot];
     if (e->newer == NONE) {
         m->newest = e->older;
     } else {
         m->entries[e->newer].older = e->older;
     }
-    if (e->older == NONE) {
-        m->oldest = e->newer;
-    } else {
-        m->entries[e->older].newer = e->newer;
-    }
+    if (e->older != NONE) m->entries[e->older].newer = e->newer;
+    if (m->oldest == slot) m->oldest = first_alive(m, e->newer);
 }
 
 static void link_newest(kolo_id_map *m, int32_t slot) {
     m->entries[slot].older = m->newest;
     m->entries[slot].newer = NONE;
-    if (m->newest == NONE) {
-        m->oldest = slot;
-    } else {
-        m->entries[m->newest].newer = slot;
-    }
+    if (m->newest != NONE) m->entries[m->newest].newer = slot;
+    if (m->oldest == NONE) m->oldest = slot;
     m->newest = slot;
 }
 
 void kolo_id_map_use(kolo_id_map *m, int32_t slot, uint64_t tick) {
     m->entries[slot].tick = tick;
     if (slot == m->newest) return;
-    unlink_slot(m, &m->entries[slot]);
+    unlink_slot(m, slot);
     link_newest(m, slot);
 }
 
@@ -204,18 +223,32 @@ void kolo_id_map_use_all(kolo_id_map *m, const int32_t *slots, size_t n, uint64_
 }
 
 int32_t kolo_id_map_oldest(const kolo_id_map *m) { return m->oldest; }
-int32_t kolo_id_map_newer(const kolo_id_map *m, int32_t slot) { return m->entries[slot].newer; }
 
 /* ---- ids ---- */
 
+static int32_t take_slot(kolo_id_map *m) {
+    const int32_t slot = m->free;
+    if (slot == NONE) {
+        KOLO_ASSERT(m->used < m->n_slots);
+        return (int32_t)m->used++;
+    }
+    m->free = m->entries[slot].newer;
+    return slot;
+}
+
+static void free_slot(kolo_id_map *m, int32_t slot) {
+    m->entries[slot].newer = m->free;
+    m->free = slot;
+}
+
+/* Whether it is to be saved. */
+static bool is_unsaved(const kolo_id_map *m, int32_t slot) {
+    return m->unsaved != NONE && m->entries[slot].tick <= m->marked && m->saved[slot] != m->mark;
+}
+
 int32_t kolo_id_map_add(kolo_id_map *m, uint64_t id, uint64_t tick) {
     KOLO_ASSERT(m->count < m->capacity);
-    int32_t slot = m->free;
-    if (slot != NONE) {
-        m->free = m->entries[slot].newer;
-    } else {
-        slot = (int32_t)m->used++;
-    }
+    const int32_t slot = take_slot(m);
     m->count++;
     m->entries[slot].id = id;
     m->entries[slot].tick = tick;
@@ -225,18 +258,73 @@ int32_t kolo_id_map_add(kolo_id_map *m, uint64_t id, uint64_t tick) {
 }
 
 void kolo_id_map_remove(kolo_id_map *m, int32_t slot) {
-    entry *e = &m->entries[slot];
-    unindex_slot(m, e->id, slot);
-    unlink_slot(m, e);
-    e->newer = m->free;
-    e->older = FREE;
-    m->free = slot;
+    unindex_slot(m, m->entries[slot].id, slot);
     m->count--;
-}
-
-bool kolo_id_map_has(const kolo_id_map *m, int64_t slot) {
-    return slot >= 0 && (uint64_t)slot < m->used && m->entries[slot].older != FREE;
+    if (!is_unsaved(m, slot)) {
+        unlink_slot(m, slot);
+        free_slot(m, slot);
+        return;
+    }
+    m->saved[slot] = DEAD;
+    m->n_dead++;
+    m->oldest = first_alive(m, m->oldest);
 }
 
 uint64_t kolo_id_map_id(const kolo_id_map *m, int32_t slot) { return m->entries[slot].id; }
 uint64_t kolo_id_map_tick(const kolo_id_map *m, int32_t slot) { return m->entries[slot].tick; }
+
+/* ---- what is saved ---- */
+
+static void free_dead(kolo_id_map *m, int32_t slot) {
+    unlink_slot(m, slot);
+    m->saved[slot] = 0;
+    m->n_dead--;
+    free_slot(m, slot);
+}
+
+void kolo_id_map_mark(kolo_id_map *m, uint64_t tick) {
+    kolo_id_map_forget(m);
+    if (++m->mark == DEAD) {
+        memset(m->saved, 0, m->used);
+        m->mark = 1;
+    }
+    m->marked = tick;
+    m->unsaved = m->oldest;
+}
+
+int32_t kolo_id_map_unsaved(const kolo_id_map *m) { return m->unsaved; }
+
+void kolo_id_map_set_saved(kolo_id_map *m) {
+    const int32_t slot = m->unsaved, next = m->entries[slot].newer;
+    if (is_dead(m, slot)) {
+        free_dead(m, slot);
+    } else {
+        m->saved[slot] = m->mark;
+    }
+    m->unsaved = next != NONE && m->entries[next].tick <= m->marked ? next : NONE;
+}
+
+int32_t kolo_id_map_keep(kolo_id_map *m, int32_t slot) {
+    if (!is_unsaved(m, slot)) return NONE;
+    const int32_t kept = take_slot(m), older = m->entries[slot].older;
+    m->entries[kept] = m->entries[slot];
+    m->entries[kept].newer = slot;
+    m->entries[slot].older = kept;
+    if (older != NONE) m->entries[older].newer = kept;
+    if (m->unsaved == slot) m->unsaved = kept;
+    m->saved[slot] = m->mark;
+    m->saved[kept] = DEAD;
+    m->n_dead++;
+    return kept;
+}
+
+size_t kolo_id_map_spare(const kolo_id_map *m) {
+    return m->unsaved == NONE ? SIZE_MAX : m->n_slots - m->count - m->n_dead;
+}
+
+void kolo_id_map_forget(kolo_id_map *m) {
+    for (size_t i = 0; m->n_dead > 0; i++) {
+        if (m->saved[i] == DEAD) free_dead(m, (int32_t)i);
+    }
+    m->unsaved = NONE;
+}

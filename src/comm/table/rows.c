@@ -1,5 +1,8 @@
 /* An update first looks up the existing rows, which makes them the most recently used, and then
- * creates the missing ones. So it evicts no row that it updates. */
+ * creates the missing ones. So it evicts no row that it updates.
+ *
+ * Rows are saved as they are at a mark: one that changes before it has been saved is copied to a
+ * spare slot first, and one that is removed keeps its slot until then (id_map.h). */
 #include "comm/table/rows.h"
 
 #include "base/clock.h"
@@ -11,7 +14,7 @@
 
 #include <string.h>
 
-enum { LINE = 64, LINES_AHEAD = 2 };
+enum { LINE = 64, LINES_AHEAD = 2, SPARE_PART = 4, SAVED_CHUNK = 64 };
 enum { LIFE_PARTS = 64, MARKS = LIFE_PARTS + 2 };
 
 /* Updates of a part of the life of rows: the version of the first one, when it was, and the last.
@@ -26,11 +29,11 @@ struct kolo_rows {
     size_t width, room;
     kolo_id_map *map;     /* of the rows */
     kolo_id_map *waiting; /* of the ids that wait for admission; NULL: none does */
-    uint32_t *pushes;     /* [room]: of a waiting id */
-    float *values;        /* [room][width] */
+    uint32_t *pushes;     /* [slots]: of a waiting id */
+    float *values;        /* [slots][width] */
     float *state[KOLO_TABLE_STATES];
     kolo_rng rng;
-    uint64_t version;
+    uint64_t version, marked; /* marked: the version that is saved */
     size_t most;
     uint64_t *ids;  /* [most]: of an update; those of a request may change meanwhile */
     int32_t *slots; /* [most]: their rows; -1: none */
@@ -63,29 +66,36 @@ static size_t bytes_of(const kolo_table_opts *o, size_t room) {
     return maps_of(o) * kolo_id_map_bytes(room) + room * numbers_of(o);
 }
 
+/* Slots beside those of the rows, for what is to be saved. */
+static size_t spare_of(size_t room) { return room / SPARE_PART + 1; }
+
 /* While there are few rows, each has a page of a map for itself. */
-size_t kolo_rows_needs(const kolo_table_opts *o, uint64_t n) {
+size_t kolo_rows_needs(const kolo_table_opts *o, uint64_t n, bool saved) {
     enum { PAGE = 4096 };
     const size_t each = maps_of(o) * PAGE + numbers_of(o);
-    return n < o->bytes / each ? (size_t)n * each : o->bytes;
+    const size_t bytes = n < o->bytes / each ? (size_t)n * each : o->bytes;
+    return bytes + (saved ? bytes / SPARE_PART : 0);
 }
 
 /* The largest number of rows within the bound. */
 static size_t room_of(const kolo_table_opts *o) {
     size_t room = o->bytes / (bytes_of(o, 1 << 20) >> 20);
-    if (room > KOLO_ID_MAP_MOST) room = KOLO_ID_MAP_MOST;
+    const size_t most = KOLO_ID_MAP_MOST / (SPARE_PART + 1) * SPARE_PART;
+    if (room > most) room = most;
     while (room > 0 && bytes_of(o, room) > o->bytes) room -= room / 1024 + 1;
     return room;
 }
 
+static size_t slots_of(const kolo_rows *r) { return r->room + spare_of(r->room); }
+
 static kolo_status allocate(kolo_rows *r, uint64_t secret) {
     const kolo_table_opts *o = r->opts;
-    const size_t bytes = r->room * row_bytes(r);
-    KOLO_TRY(kolo_id_map_create(r->room, secret, &r->map));
+    const size_t spare = spare_of(r->room), bytes = slots_of(r) * row_bytes(r);
+    KOLO_TRY(kolo_id_map_create(r->room, spare, secret, &r->map));
     if (o->admit > 1) {
-        KOLO_TRY(kolo_id_map_create(r->room, secret, &r->waiting));
-        r->pushes = kolo_pages_map(r->room * sizeof *r->pushes);
-        if (!r->pushes) return KOLO_NOMEM(r->room * sizeof *r->pushes);
+        KOLO_TRY(kolo_id_map_create(r->room, spare, secret, &r->waiting));
+        r->pushes = kolo_pages_map(slots_of(r) * sizeof *r->pushes);
+        if (!r->pushes) return KOLO_NOMEM(slots_of(r) * sizeof *r->pushes);
     }
     r->values = kolo_pages_map(bytes);
     bool all = r->values != NULL;
@@ -131,11 +141,11 @@ void kolo_rows_set_clock(kolo_rows *r, int64_t (*now_ns)(void)) { r->now_ns = no
 
 void kolo_rows_destroy(kolo_rows *r) {
     if (!r) return;
-    kolo_pages_unmap(r->values, r->room * row_bytes(r));
+    kolo_pages_unmap(r->values, slots_of(r) * row_bytes(r));
     for (int i = 0; i < r->opts->states; i++) {
-        kolo_pages_unmap(r->state[i], r->room * row_bytes(r));
+        kolo_pages_unmap(r->state[i], slots_of(r) * row_bytes(r));
     }
-    kolo_pages_unmap(r->pushes, r->room * sizeof *r->pushes);
+    kolo_pages_unmap(r->pushes, slots_of(r) * sizeof *r->pushes);
     kolo_id_map_destroy(r->map);
     kolo_id_map_destroy(r->waiting);
     kolo_free(r->ids);
@@ -208,6 +218,25 @@ void kolo_rows_read(const kolo_rows *r, const uint64_t *ids, size_t n, float *va
 
 /* ---- rows that come and go ---- */
 
+/* Before rows change: copies those that are to be saved. */
+static void keep_rows(kolo_rows *r, const int32_t *slots, size_t n) {
+    if (kolo_id_map_unsaved(r->map) < 0) return;
+    for (size_t i = 0; i < n; i++) {
+        const int32_t kept = slots[i] < 0 ? -1 : kolo_id_map_keep(r->map, slots[i]);
+        if (kept < 0) continue;
+        kolo_row_copy(value_at(r, kept), value_at(r, slots[i]), r->width);
+        for (int k = 0; k < r->opts->states; k++) {
+            kolo_row_copy(state_at(r, k, kept), state_at(r, k, slots[i]), r->width);
+        }
+    }
+}
+
+/* The same of an id that waits. */
+static void keep_waiting(kolo_rows *r, int32_t slot) {
+    const int32_t kept = kolo_id_map_keep(r->waiting, slot);
+    if (kept >= 0) r->pushes[kept] = r->pushes[slot];
+}
+
 /* The oldest makes room for it. */
 static int32_t add_waiting(kolo_rows *r, uint64_t id, uint64_t tick) {
     if (kolo_id_map_is_full(r->waiting)) {
@@ -222,6 +251,7 @@ static bool is_admitted(kolo_rows *r, uint64_t id) {
     if (!r->waiting) return true;
     int32_t slot = kolo_id_map_find(r->waiting, id);
     if (slot >= 0) {
+        keep_waiting(r, slot);
         kolo_id_map_use(r->waiting, slot, r->version);
     } else {
         slot = add_waiting(r, id, r->version);
@@ -329,8 +359,15 @@ static void use_rows(kolo_rows *r, size_t n) {
     for (size_t i = 0; i < n; i += KOLO_TABLE_CHUNK) {
         const size_t count = n - i < KOLO_TABLE_CHUNK ? n - i : KOLO_TABLE_CHUNK;
         kolo_id_map_find_all(r->map, r->ids + i, count, r->slots + i);
+        keep_rows(r, r->slots + i, count);
         kolo_id_map_use_all(r->map, r->slots + i, count, r->version);
     }
+}
+
+/* A gradient takes up to one spare slot of each map: it keeps a row that is to be saved, or makes
+ * one while the row that it removes keeps its slot. */
+bool kolo_rows_has_room(const kolo_rows *r, size_t n) {
+    return n <= kolo_id_map_spare(r->map) && (!r->waiting || n <= kolo_id_map_spare(r->waiting));
 }
 
 void kolo_rows_update(kolo_rows *r, const uint64_t *ids, const float *gradients, size_t n,
@@ -376,48 +413,77 @@ void kolo_rows_add_stats(const kolo_rows *r, kolo_table_stats *s) {
 
 /* ---- saved rows ---- */
 
-/* A cursor is the slot of the row before, and 1; 0: there is none before. Among the ids that wait
- * it has this bit, too. */
-static const uint64_t waits = UINT64_C(1) << 32;
-
-bool kolo_rows_has_cursor(const kolo_rows *r, uint64_t cursor) {
-    const kolo_id_map *map = cursor & waits ? r->waiting : r->map;
-    const uint64_t before = cursor & ~waits;
-    if (!map) return false;
-    return before == 0 || (before <= r->room && kolo_id_map_has(map, (int64_t)before - 1));
+void kolo_rows_mark(kolo_rows *r) {
+    r->marked = r->version;
+    kolo_id_map_mark(r->map, r->version);
+    if (r->waiting) kolo_id_map_mark(r->waiting, r->version);
 }
 
-/* Copies ids from the one behind a slot on; returns the cursor behind them, 0: these were all. */
-static uint64_t save_map(const kolo_rows *r, uint64_t before, size_t most, kolo_table_rows *to) {
-    const bool waiting = before & waits;
-    const kolo_id_map *map = waiting ? r->waiting : r->map;
+void kolo_rows_forget(kolo_rows *r) {
+    kolo_id_map_forget(r->map);
+    if (r->waiting) kolo_id_map_forget(r->waiting);
+}
+
+/* Takes up to n ids of a map that are to be saved: their slots, which keep what they have until the
+ * next change. */
+static size_t take_saved(const kolo_rows *r, kolo_id_map *map, size_t n, kolo_table_rows *to,
+                         int32_t *slots) {
+    size_t k = 0;
+    for (int32_t slot; k < n && (slot = kolo_id_map_unsaved(map)) >= 0; k++) {
+        slots[k] = slot;
+        to->ids[to->n + k] = kolo_id_map_id(map, slot);
+        to->ages[to->n + k] = r->marked - kolo_id_map_tick(map, slot);
+        kolo_id_map_set_saved(map);
+    }
+    return k;
+}
+
+/* Whether there may be more. */
+static bool save_rows(kolo_rows *r, size_t most, kolo_table_rows *to) {
     const size_t wide = kolo_rows_saved_width(r->opts);
-    const int32_t last = (int32_t)(before & ~waits) - 1;
-    int32_t slot = last < 0 ? kolo_id_map_oldest(map) : kolo_id_map_newer(map, last);
-    for (; to->n < most && slot >= 0; to->n++) {
-        float *row = to->values + to->n * wide;
-        to->ids[to->n] = kolo_id_map_id(map, slot);
-        to->ages[to->n] = r->version - kolo_id_map_tick(map, slot);
-        if (to->pushes) to->pushes[to->n] = waiting ? r->pushes[slot] : 0;
-        if (!waiting) memcpy(row, value_at(r, slot), row_bytes(r));
-        for (int i = 0; i < r->opts->states && !waiting; i++) {
-            memcpy(row + (size_t)(i + 1) * r->width, state_at(r, i, slot), row_bytes(r));
+    int32_t slots[SAVED_CHUNK];
+    while (to->n < most) {
+        const size_t left = most - to->n, want = left < SAVED_CHUNK ? left : SAVED_CHUNK;
+        const size_t n = take_saved(r, r->map, want, to, slots);
+        fetch(r->values, r->width, slots, n);
+        for (int i = 0; i < r->opts->states; i++) fetch(r->state[i], r->width, slots, n);
+        for (size_t k = 0; k < n; k++) {
+            float *row = to->values + (to->n + k) * wide;
+            kolo_row_copy(row, value_at(r, slots[k]), r->width);
+            for (int i = 0; i < r->opts->states; i++) {
+                kolo_row_copy(row + (size_t)(i + 1) * r->width, state_at(r, i, slots[k]), r->width);
+            }
+            if (to->pushes) to->pushes[to->n + k] = 0;
         }
-        before = (before & waits) + (uint64_t)slot + 1;
-        slot = kolo_id_map_newer(map, slot);
+        to->n += n;
+        if (n < want) return false;
     }
-    return slot < 0 ? 0 : before;
+    return true;
 }
 
-uint64_t kolo_rows_save(const kolo_rows *r, uint64_t cursor, size_t most, kolo_table_rows *to) {
-    to->version = r->version;
-    to->n = 0;
-    if (!(cursor & waits)) {
-        cursor = save_map(r, cursor, most, to);
-        if (cursor > 0 || !to->pushes || !r->waiting) return cursor;
-        cursor = waits;
+/* Ids that wait have no values. */
+static void save_waiting(kolo_rows *r, size_t most, kolo_table_rows *to) {
+    const size_t wide = kolo_rows_saved_width(r->opts);
+    int32_t slots[SAVED_CHUNK];
+    while (to->n < most) {
+        const size_t left = most - to->n, want = left < SAVED_CHUNK ? left : SAVED_CHUNK;
+        const size_t n = take_saved(r, r->waiting, want, to, slots);
+        for (size_t k = 0; k < n; k++) to->pushes[to->n + k] = r->pushes[slots[k]];
+        memset(to->values + to->n * wide, 0, n * wide * sizeof *to->values);
+        to->n += n;
+        if (n < want) return;
     }
-    return save_map(r, cursor, most, to);
+}
+
+bool kolo_rows_save(kolo_rows *r, size_t most, kolo_table_rows *to) {
+    const bool waits = to->pushes && r->waiting;
+    to->version = r->marked;
+    to->n = 0;
+    if (!save_rows(r, most, to) && waits) save_waiting(r, most, to);
+    if (kolo_id_map_unsaved(r->map) >= 0) return true;
+    if (waits && kolo_id_map_unsaved(r->waiting) >= 0) return true;
+    kolo_rows_forget(r); /* ids that are left out */
+    return false;
 }
 
 /* An id that waits for its row, with its pushes so far. */

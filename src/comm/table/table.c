@@ -59,11 +59,12 @@ struct kolo_table {
     kolo_table_owner *follower; /* of the rows of the server before; NULL: none */
     kolo_replicas *replicas;    /* both; NULL: none */
     bool *moved;                /* [n_servers]: its rows are at the next one */
+    int *marked;                /* [n_servers]: the rank where its rows are saved; -1: none */
     int n_workers, n_servers;
     bool works, finished, abandoned;
     uint64_t clock;
     transfer pull, push;
-    char *page;                          /* rows to save or load; NULL: not needed yet */
+    char *page; /* rows to save or load; registered; NULL: not needed yet */
     uint64_t reads[KOLO_STALENESS_BINS]; /* of this worker, by staleness */
 };
 
@@ -174,7 +175,9 @@ static kolo_status allocate(kolo_table *t) {
     kolo_nonce_draw(drawn);
     memcpy(&secret, drawn, sizeof secret);
     t->moved = kolo_zalloc((size_t)t->n_servers * sizeof *t->moved);
-    if (!t->moved) return KOLO_NOMEM((size_t)t->n_servers);
+    t->marked = kolo_alloc((size_t)t->n_servers * sizeof *t->marked);
+    if (!t->moved || !t->marked) return KOLO_NOMEM((size_t)t->n_servers);
+    for (int i = 0; i < t->n_servers; i++) t->marked[i] = -1;
     KOLO_TRY(open_transfer(t, &t->pull, secret)); /* servers may read, too */
     if (t->works) KOLO_TRY(open_transfer(t, &t->push, secret));
     if (index < 0) return KOLO_OK;
@@ -214,9 +217,9 @@ static void free_table(kolo_table *t) {
     kolo_table_owner_destroy(t->owner);
     kolo_table_owner_destroy(t->follower);
     kolo_free(t->moved);
+    kolo_free(t->marked);
     close_transfer(&t->pull);
     close_transfer(&t->push);
-    kolo_free(t->page);
     kolo_free((void *)(uintptr_t)t->opts.name);
     kolo_free(t);
 }
@@ -230,11 +233,11 @@ static kolo_table_opts resolve(const kolo_table_opts *opts) {
     return o;
 }
 
-size_t kolo_table_needs(const kolo_table_opts *opts, int workers, bool works, bool owns,
-                        uint64_t n) {
+size_t kolo_table_needs(const kolo_table_opts *opts, int workers, bool works, bool owns, uint64_t n,
+                        bool saved) {
     const kolo_table_opts o = resolve(opts);
     const uint64_t owners = (uint64_t)(o.servers > 0 ? o.servers : workers);
-    const size_t own = owns ? kolo_table_owner_needs(&o, workers, n / owners + 1) : 0;
+    const size_t own = owns ? kolo_table_owner_needs(&o, workers, n / owners + 1, saved) : 0;
     const size_t exchanged = o.batch * (sizeof(uint64_t) + o.width * sizeof(float));
     return (works ? 2 : 1) * exchanged + own * (size_t)(1 + o.replicas);
 }
@@ -295,20 +298,29 @@ static int server_of(const kolo_table *t, int i) {
     return kolo_service_server_rank(t->service, now);
 }
 
-static kolo_service_request request_of(const kolo_table *t, int i, uint32_t kind) {
+/* A request about the rows of owner i to a server that has them. */
+static kolo_service_request request_to(const kolo_table *t, int i, int server, uint32_t kind) {
     static const char *const names[] = {
         [KOLO_TABLE_PULL] = "a pull of rows",
         [KOLO_TABLE_PUSH] = "a push of gradients of rows",
         [KOLO_TABLE_READ] = "a read of rows",
         [KOLO_TABLE_FINISH] = "the end of this worker",
         [KOLO_TABLE_STATS] = "a request for statistics",
+        [KOLO_TABLE_MARK] = "a mark of rows to be saved",
         [KOLO_TABLE_SAVE] = "a copy of rows",
+        [KOLO_TABLE_FORGET] = "the end of a copy of rows",
         [KOLO_TABLE_LOAD] = "rows to restore",
     };
-    return (kolo_service_request){.server = server_of(t, i),
+    return (kolo_service_request){.server = server,
                                   .name = names[kind],
-                                  .kind = kolo_replicas_kind(kind, t->opts.replicas > 0 ? i : 0),
-                                  .clock = t->clock};
+                                  .kind = kolo_replicas_kind(kind, t->opts.replicas > 0 ? i : 0)};
+}
+
+/* The same of this worker's clock, to the server that has the rows now. */
+static kolo_service_request request_of(const kolo_table *t, int i, uint32_t kind) {
+    kolo_service_request q = request_to(t, i, server_of(t, i), kind);
+    q.clock = t->clock;
+    return q;
 }
 
 static char *to_line(const transfer *x, char *at) {
@@ -590,44 +602,58 @@ void kolo_table_stats_add(kolo_table_stats *sum, const kolo_table_stats *s) {
     sum->forgotten += s->forgotten;
 }
 
-kolo_status kolo_table_stats_get(kolo_table *t, kolo_table_stats *stats) {
+/* Asks all owners, and adds up what they have seen. */
+static kolo_status ask_all(kolo_table *t, uint32_t kind, kolo_table_stats *stats) {
     kolo_table_stats sum = {0};
     for (int s = 0; s < t->n_servers; s++) {
         kolo_table_stats one = {0};
-        kolo_service_request q = request_of(t, s, KOLO_TABLE_STATS);
+        kolo_service_request q = request_of(t, s, kind);
         q.output = &one;
         q.output_bytes = sizeof one;
         KOLO_TRY(run_at(t, s, &q));
+        if (kind == KOLO_TABLE_MARK) t->marked[s] = q.server;
         kolo_table_stats_add(&sum, &one);
     }
     *stats = sum;
     return KOLO_OK;
 }
 
-/* Memory for a page of a whole batch. */
-static kolo_status get_page(kolo_table *t) {
-    const size_t bytes = kolo_table_page_bytes(&t->opts, t->opts.batch);
-    if (!t->page) t->page = kolo_zalloc(bytes);
-    return t->page ? KOLO_OK : KOLO_NOMEM(bytes);
+kolo_status kolo_table_stats_get(kolo_table *t, kolo_table_stats *stats) {
+    return ask_all(t, KOLO_TABLE_STATS, stats);
 }
 
-kolo_status kolo_table_save_rows(kolo_table *t, int owner, size_t most, uint64_t *cursor,
+/* Memory for a page of a whole batch. */
+static kolo_status get_page(kolo_table *t) {
+    void *page;
+    if (t->page) return KOLO_OK;
+    KOLO_TRY(kolo_comm_alloc(t->comm, kolo_table_page_bytes(&t->opts, t->opts.batch), &page));
+    t->page = page;
+    return KOLO_OK;
+}
+
+kolo_status kolo_table_save_begin(kolo_table *t, kolo_table_stats *stats) {
+    KOLO_TRY(get_page(t));
+    return ask_all(t, KOLO_TABLE_MARK, stats);
+}
+
+/* At the server that has marked them: a replica has other rows by now. It uses nothing that other
+ * functions change. */
+kolo_status kolo_table_save_rows(kolo_table *t, int owner, size_t most, bool *more,
                                  kolo_table_rows *rows) {
-    if (owner < 0 || owner >= t->n_servers || most == 0) {
-        return KOLO_FAIL(KOLO_ERR_ARG, "%s: %zu rows of owner %d of %d", t->opts.name, most, owner,
-                         t->n_servers);
+    if (owner < 0 || owner >= t->n_servers || most == 0 || t->marked[owner] < 0) {
+        return KOLO_FAIL(KOLO_ERR_ARG, "%s: %zu rows of owner %d of %d, which are not being saved",
+                         t->opts.name, most, owner, t->n_servers);
     }
     KOLO_TRY(check_batch(t, most));
-    KOLO_TRY(get_page(t));
-    kolo_service_request q = request_of(t, owner, KOLO_TABLE_SAVE);
-    q.key = *cursor;
+    kolo_service_request q = request_to(t, owner, t->marked[owner], KOLO_TABLE_SAVE);
     q.clock = rows->pushes != NULL;
     q.output = t->page;
     q.output_bytes = kolo_table_page_bytes(&t->opts, most);
-    KOLO_TRY(run_at(t, owner, &q));
+    KOLO_TRY(kolo_service_run(t->service, &q, 0));
     const kolo_table_rows got = kolo_table_page_rows(t->page, most);
     if (got.n > most) return KOLO_FAIL(KOLO_ERR_FORMAT, "%s: an invalid page", t->opts.name);
-    *cursor = q.reply_clock;
+    *more = q.reply_clock != 0;
+    if (!*more) t->marked[owner] = -1;
     rows->n = got.n;
     rows->version = got.version;
     memcpy(rows->ids, got.ids, got.n * sizeof *rows->ids);
@@ -636,6 +662,15 @@ kolo_status kolo_table_save_rows(kolo_table *t, int owner, size_t most, uint64_t
     memcpy(rows->values, got.values,
            got.n * kolo_rows_saved_width(&t->opts) * sizeof *rows->values);
     return KOLO_OK;
+}
+
+void kolo_table_save_end(kolo_table *t) {
+    for (int s = 0; s < t->n_servers; s++) {
+        if (t->marked[s] < 0) continue;
+        kolo_service_request q = request_to(t, s, t->marked[s], KOLO_TABLE_FORGET);
+        t->marked[s] = -1;
+        (void)kolo_service_run(t->service, &q, 0); /* else it is lost, with what it had to save */
+    }
 }
 
 /* Sends an owner its rows of those given. */

@@ -13,7 +13,8 @@
 typedef struct worker {
     bool gone;                /* has finished or is lost */
     uint64_t clock;           /* its pushes that have been taken */
-    kolo_service_call *push;  /* kept until the step is complete; bsp only */
+    kolo_service_call *push;  /* kept until the step is complete, or there is room */
+    uint64_t arrived;         /* its number */
     kolo_service_call *taken; /* of the step that is being completed */
     kolo_service_call *pull;  /* kept until the others have caught up */
 } worker;
@@ -26,6 +27,8 @@ struct kolo_table_owner {
     kolo_rows *rows;
     int n_workers, n_present;
     worker *workers;             /* [n_workers] */
+    uint64_t arrivals;           /* pushes that have come */
+    int saver;                   /* the client that saves rows; -1: none */
     kolo_id_batch ids;           /* of a step of several workers; bsp only, */
     float *sums;                 /* as the sums of their gradients */
     float *read;                 /* [batch][width]: rows on their way */
@@ -145,7 +148,7 @@ static void complete_step(owner *o) {
         ids += (size_t)x->push->key;
         if (x->push->clock > about.clock) about.clock = x->push->clock;
     }
-    if (active == 0 || !only) return;
+    if (active == 0 || !only || !kolo_rows_has_room(o->rows, ids)) return;
     if (about.workers == 1) {
         kolo_rows_update(o->rows, only->input, gradients_of(only), (size_t)only->key, &about);
     } else {
@@ -166,23 +169,42 @@ static void complete_step(owner *o) {
     }
 }
 
-/* After a push, or after a worker has gone. */
-static void go_on(owner *o) {
-    if (o->opts->staleness == 0) complete_step(o);
-    for (int w = 0; w < o->n_workers; w++) answer_pull(o, &o->workers[w]);
+/* The worker whose push is the first of those that are kept; NULL: none is. */
+static worker *first_push(const owner *o) {
+    worker *first = NULL;
+    for (int i = 0; i < o->n_workers; i++) {
+        worker *w = &o->workers[i];
+        if (w->push && (!first || w->arrived < first->arrived)) first = w;
+    }
+    return first;
 }
 
-static void push(owner *o, kolo_service_call *call) {
-    worker *w = &o->workers[call->client];
-    if (o->opts->staleness == 0) {
-        w->push = call;
-    } else {
+/* Takes the pushes in the order of their arrival. A reply may detect a lost worker. */
+static void take_pushes(owner *o) {
+    for (worker *w; (w = first_push(o)) && kolo_rows_has_room(o->rows, (size_t)w->push->key);) {
+        kolo_service_call *call = take(&w->push);
         const kolo_table_update about = {
             .workers = 1, .worker = call->client, .clock = call->clock};
         kolo_rows_update(o->rows, call->input, gradients_of(call), (size_t)call->key, &about);
         w->clock++;
         o->reply(call, KOLO_OK, 0, NULL, 0);
     }
+}
+
+/* After a push, after a worker has gone, or once rows have been saved. */
+static void go_on(owner *o) {
+    if (o->opts->staleness == 0) {
+        complete_step(o);
+    } else {
+        take_pushes(o);
+    }
+    for (int w = 0; w < o->n_workers; w++) answer_pull(o, &o->workers[w]);
+}
+
+static void push(owner *o, kolo_service_call *call) {
+    worker *w = &o->workers[call->client];
+    w->push = call;
+    w->arrived = o->arrivals++;
     go_on(o);
 }
 
@@ -210,11 +232,21 @@ static void free_call(const owner *o, kolo_service_call *call) {
     if (call) o->reply(call, KOLO_OK, 0, NULL, 0);
 }
 
+static void end_save(owner *o, int client) {
+    if (o->saver != client) return;
+    o->saver = -1;
+    kolo_rows_forget(o->rows);
+}
+
 void kolo_table_owner_lost(void *arg, int client, bool left, const char *reason) {
     owner *o = arg;
-    if (client >= o->n_workers) return;
+    end_save(o, client);
+    if (client >= o->n_workers) {
+        if (o->missing < 0) go_on(o);
+        return;
+    }
     worker *w = &o->workers[client];
-    free_call(o, take(&w->push));
+    if (o->opts->staleness == 0) free_call(o, take(&w->push)); /* others only wait for room */
     free_call(o, take(&w->pull));
     if (o->opts->needs_all && !w->gone && o->missing < 0) {
         o->missing = client;
@@ -246,18 +278,26 @@ static bool is_page(const owner *o, const kolo_service_call *call) {
     const size_t output = page_room(o->opts, call->output_bytes);
     if (call->kind == KOLO_TABLE_SAVE) {
         return call->input_bytes == 0 && output > 0 && output <= o->opts->batch &&
-               is_aligned(call->output, sizeof(uint64_t)) &&
-               kolo_rows_has_cursor(o->rows, call->key);
+               is_aligned(call->output, sizeof(uint64_t));
     }
     return call->output_bytes == 0 && input > 0 && input <= o->opts->batch && call->key <= input &&
-           is_aligned(call->input, sizeof(uint64_t));
+           is_aligned(call->input, sizeof(uint64_t)) && o->saver < 0;
 }
 
 /* Of requests that change nothing for clocks. */
 static bool is_general(const owner *o, const kolo_service_call *call) {
-    if (call->kind == KOLO_TABLE_SAVE || call->kind == KOLO_TABLE_LOAD) return is_page(o, call);
-    return call->kind == KOLO_TABLE_STATS && call->input_bytes == 0 &&
-           call->output_bytes == sizeof(kolo_table_stats);
+    switch (call->kind) {
+    case KOLO_TABLE_SAVE:
+    case KOLO_TABLE_LOAD:
+        return is_page(o, call);
+    case KOLO_TABLE_FORGET:
+        return call->input_bytes == 0 && call->output_bytes == 0;
+    case KOLO_TABLE_MARK:
+    case KOLO_TABLE_STATS:
+        return call->input_bytes == 0 && call->output_bytes == sizeof(kolo_table_stats);
+    default:
+        return false;
+    }
 }
 
 static bool is_valid(const owner *o, const kolo_service_call *call) {
@@ -282,19 +322,49 @@ static bool is_valid(const owner *o, const kolo_service_call *call) {
     }
 }
 
-static void save(const owner *o, kolo_service_call *call) {
+static void reply_stats(const owner *o, kolo_service_call *call) {
+    kolo_table_stats stats = {0};
+    kolo_rows_add_stats(o->rows, &stats);
+    o->reply(call, KOLO_OK, 0, &stats, sizeof stats);
+}
+
+static void mark(owner *o, kolo_service_call *call) {
+    o->saver = call->client;
+    kolo_rows_mark(o->rows);
+    reply_stats(o, call);
+    go_on(o); /* of an earlier mark nothing is to be saved any more */
+}
+
+/* To the worker's memory, or for the connection. */
+static void save(owner *o, kolo_service_call *call) {
     const size_t room = page_room(o->opts, call->output_bytes);
-    kolo_table_page *page = kolo_zalloc(call->output_bytes);
+    if (o->saver != call->client) {
+        const kolo_status status =
+            KOLO_FAIL(KOLO_ERR_FORMAT, "%s: the rows to be saved are not those that were marked",
+                      o->opts->name);
+        o->reply(call, status, 0, NULL, 0);
+        return;
+    }
+    kolo_table_page *own = call->output ? NULL : kolo_zalloc(call->output_bytes);
+    kolo_table_page *page = call->output ? call->output : own;
     if (!page) {
         o->reply(call, KOLO_NOMEM(call->output_bytes), 0, NULL, 0);
         return;
     }
     kolo_table_rows rows = kolo_table_page_rows(page, room);
     if (call->clock == 0) rows.pushes = NULL;
-    const uint64_t next = kolo_rows_save(o->rows, call->key, room, &rows);
+    const bool more = kolo_rows_save(o->rows, room, &rows);
+    if (!more) o->saver = -1;
     *page = (kolo_table_page){.version = rows.version, .n = rows.n};
-    o->reply(call, KOLO_OK, next, page, call->output_bytes);
-    kolo_free(page);
+    o->reply(call, KOLO_OK, more, page, call->output_bytes);
+    kolo_free(own);
+    go_on(o);
+}
+
+static void forget(owner *o, kolo_service_call *call) {
+    end_save(o, call->client);
+    o->reply(call, KOLO_OK, 0, NULL, 0);
+    go_on(o);
 }
 
 /* Of a copy: the worker's memory may change meanwhile. */
@@ -330,7 +400,6 @@ static bool lacks_pushes(const owner *o, const kolo_service_call *call) {
 
 void kolo_table_owner_serve(void *arg, kolo_service_call *call) {
     owner *o = arg;
-    kolo_table_stats stats = {0};
     if (answer_again(o, call)) return;
     if (lacks_pushes(o, call)) {
         const kolo_status status =
@@ -366,11 +435,16 @@ void kolo_table_owner_serve(void *arg, kolo_service_call *call) {
         read_rows(o, call, 0);
         break;
     case KOLO_TABLE_STATS:
-        kolo_rows_add_stats(o->rows, &stats);
-        o->reply(call, KOLO_OK, 0, &stats, sizeof stats);
+        reply_stats(o, call);
+        break;
+    case KOLO_TABLE_MARK:
+        mark(o, call);
         break;
     case KOLO_TABLE_SAVE:
         save(o, call);
+        break;
+    case KOLO_TABLE_FORGET:
+        forget(o, call);
         break;
     case KOLO_TABLE_LOAD:
         load(o, call);
@@ -433,9 +507,9 @@ static bool sums_pushes(const kolo_table_opts *o, int workers) {
     return o->staleness == 0 && workers > 1;
 }
 
-size_t kolo_table_owner_needs(const kolo_table_opts *o, int workers, uint64_t n) {
+size_t kolo_table_owner_needs(const kolo_table_opts *o, int workers, uint64_t n, bool saved) {
     const size_t batches = 1 + (sums_pushes(o, workers) ? (size_t)workers : 0);
-    return kolo_rows_needs(o, n) + batches * o->batch * o->width * sizeof(float);
+    return kolo_rows_needs(o, n, saved) + batches * o->batch * o->width * sizeof(float);
 }
 
 static kolo_status build(owner *o, uint64_t secret) {
@@ -462,7 +536,7 @@ kolo_status kolo_table_owner_create(const kolo_table_opts *opts, int workers, ui
     o->opts = opts;
     o->reply = reply;
     o->n_workers = o->n_present = workers;
-    o->missing = -1;
+    o->missing = o->saver = -1;
     const kolo_status status = build(o, secret);
     if (status != KOLO_OK) {
         kolo_table_owner_destroy(o);

@@ -3,8 +3,9 @@
  * Calls and replies are those of kolo/service.h; tests may construct both.
  *
  * Requests that cannot be answered yet are kept: with bsp the pushes of a step until all have
- * arrived, which are then added in the order of ranks; with any bound the reads of workers that are
- * too far ahead. */
+ * arrived, which are then added in the order of ranks; pushes that have no room for the rows that
+ * are to be saved, otherwise in the order of their arrival; with any bound the reads of workers
+ * that are too far ahead. */
 
 #include "base/compiler.h"
 #include "comm/sync/parameters_replica.h"
@@ -18,9 +19,11 @@ typedef enum kolo_table_request {
     KOLO_TABLE_READ,   /* as PULL, at any time */
     KOLO_TABLE_FINISH, /* no key */
     KOLO_TABLE_STATS,  /* no key; the reply: kolo_table_stats */
-    KOLO_TABLE_SAVE, /* the key: a cursor; the clock: whether with ids that wait for their rows; the
-                        reply: a page, and as its clock the next cursor */
-    KOLO_TABLE_LOAD, /* a page */
+    KOLO_TABLE_SAVE,   /* the clock: whether with ids that wait for their rows; the reply: the next
+                          page, and as its clock whether there may be more */
+    KOLO_TABLE_LOAD,   /* a page */
+    KOLO_TABLE_MARK,   /* no key: the client saves what there is now; the reply: kolo_table_stats */
+    KOLO_TABLE_FORGET, /* no key: the client saves no more */
     KOLO_TABLE_KINDS
 } kolo_table_request;
 
@@ -36,9 +39,10 @@ size_t kolo_table_page_bytes(const kolo_table_opts *opts, size_t room);
 kolo_table_rows kolo_table_page_rows(void *page, size_t room);
 
 /* About the memory that a rank of a table with these options needs, the owners of which get at most
- * n rows together: it is a worker (`works`), owns rows (`owns`), or both. */
+ * n rows together, which may be saved while they change (`saved`): it is a worker (`works`), owns
+ * rows (`owns`), or both. */
 KOLO_SHARED size_t kolo_table_needs(const kolo_table_opts *opts, int workers, bool works, bool owns,
-                                    uint64_t n);
+                                    uint64_t n, bool saved);
 
 typedef struct kolo_table_owner kolo_table_owner;
 
@@ -46,8 +50,8 @@ typedef struct kolo_table_owner kolo_table_owner;
 kolo_status kolo_table_owner_create(const kolo_table_opts *opts, int workers, uint64_t secret,
                                     kolo_owner_reply *reply, kolo_table_owner **made);
 void kolo_table_owner_destroy(kolo_table_owner *owner);
-/* The memory that it touches with up to n rows. */
-size_t kolo_table_owner_needs(const kolo_table_opts *opts, int workers, uint64_t n);
+/* The memory that it touches with up to n rows; `saved`: see kolo_table_needs. */
+size_t kolo_table_owner_needs(const kolo_table_opts *opts, int workers, uint64_t n, bool saved);
 /* The calls of a service; `arg`: a kolo_table_owner. */
 void kolo_table_owner_serve(void *arg, kolo_service_call *call);
 void kolo_table_owner_lost(void *arg, int client, bool left, const char *reason);

@@ -26,6 +26,7 @@
 #include "data/safetensors/safetensors.h"
 #include "kolo/train.h"
 #include "plan/plan.h"
+#include "train/session/tables.h"
 
 typedef struct kolo_checkpoint_info {
     const char *model, *model_options;
@@ -61,13 +62,14 @@ typedef struct kolo_checkpoint_saver kolo_checkpoint_saver;
 kolo_status kolo_checkpoint_saver_create(kolo_checkpoint_saver **saver);
 /* Copies what kolo_checkpoint_save would write and starts to write it, then makes the checkpoint
  * the latest of the folder (kolo_checkpoint_folder_commit). `rows`, on rank 0: the file of the rows
- * of tables, which is completed before, and belongs to the saver; or NULL. Called like
- * kolo_checkpoint_save; rank 0 gives the folder. Waits for the last one, if that is not done, and
- * removes it unless it is complete. IO, NOMEM, PEER, TIMEOUT: as kolo_checkpoint_save. */
+ * of tables, which is written and completed before, and belongs to the saver, also on failure; or
+ * NULL. Called like kolo_checkpoint_save; rank 0 gives the folder. Waits for the last one, if that
+ * is not done, and removes it unless it is complete. IO, NOMEM, PEER, TIMEOUT: as
+ * kolo_checkpoint_save.
+ */
 kolo_status kolo_checkpoint_saver_start(kolo_checkpoint_saver *saver, const char *folder,
                                         int64_t step, int64_t keep, const kolo_store *store,
-                                        const kolo_checkpoint_info *info,
-                                        kolo_safetensors_writer *rows);
+                                        const kolo_checkpoint_info *info, kolo_tables_copy *rows);
 /* Whether kolo_checkpoint_saver_advance would wait. */
 bool kolo_checkpoint_saver_is_busy(const kolo_checkpoint_saver *saver);
 /* Waits, and goes on. *done: the checkpoint is complete, or the saver has none; else call it again,

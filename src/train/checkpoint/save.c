@@ -55,8 +55,8 @@ struct kolo_checkpoint_saver {
     size_t used, capacity;
     piece *pieces;
     size_t n_pieces, cap_pieces;
-    kolo_safetensors_writer *rows; /* of tables, completed before the checkpoint; or NULL */
-    kolo_task *task;               /* of the stage; NULL: this rank has none */
+    kolo_tables_copy *rows; /* of tables, completed before the checkpoint; or NULL */
+    kolo_task *task;        /* of the stage; NULL: this rank has none */
 };
 
 /* Entry i if it is saved, else NULL. */
@@ -387,13 +387,21 @@ static kolo_status put_pieces(kolo_checkpoint_saver *r) {
 /* Rank 0, once all parts are in the file. */
 static kolo_status finish(void *saver) {
     kolo_checkpoint_saver *r = saver;
-    if (r->rows) KOLO_TRY(kolo_safetensors_finish(r->rows));
+    if (r->rows) KOLO_TRY(kolo_tables_copy_finish(r->rows));
     KOLO_TRY(kolo_safetensors_finish(r->s.writer));
     return kolo_checkpoint_folder_commit(r->folder, r->step, r->keep);
 }
 
+/* A server that is lost has what it marked no more. Where the run goes on without it, it goes on
+ * without this checkpoint: that is no loss of a rank. */
+static kolo_status write_rows(const kolo_checkpoint_saver *r) {
+    const kolo_status status = kolo_tables_copy_write(r->rows);
+    return status == KOLO_ERR_PEER ? KOLO_FAIL(KOLO_ERR_FORMAT, "%s", kolo_last_error()) : status;
+}
+
 static kolo_status write_pieces(void *saver) {
     kolo_checkpoint_saver *r = saver;
+    if (r->rows) KOLO_TRY(write_rows(r));
     if (r->s.ranks == 1) KOLO_TRY(kolo_safetensors_begin(r->s.writer, &r->s.place));
     KOLO_TRY(put_pieces(r));
     if (r->s.ranks == 1) return finish(r);
@@ -418,7 +426,7 @@ static void leave(kolo_checkpoint_saver *r) {
     kolo_task_destroy(r->task);
     r->task = NULL;
     close_file(&r->s);
-    kolo_safetensors_destroy(r->rows);
+    kolo_tables_copy_destroy(r->rows);
     r->rows = NULL;
     kolo_free(r->folder);
     r->folder = NULL;
@@ -447,8 +455,7 @@ static kolo_status begin(kolo_checkpoint_saver *r, const char *path) {
 
 kolo_status kolo_checkpoint_saver_start(kolo_checkpoint_saver *r, const char *folder, int64_t step,
                                         int64_t keep, const kolo_store *store,
-                                        const kolo_checkpoint_info *info,
-                                        kolo_safetensors_writer *rows) {
+                                        const kolo_checkpoint_info *info, kolo_tables_copy *rows) {
     leave(r);
     r->s = start(kolo_store_shard_comm(store), store, info);
     r->s.saver = r;

@@ -126,6 +126,8 @@ static kolo_status fail_save(kolo_job *j, kolo_status status) {
 static kolo_status keep_weights(kolo_job *j, double value) {
     const kolo_best now = {j->state.steps, value};
     if (!is_better(row_of(j), value, j->kept)) return KOLO_OK;
+    /* The rows of tables are saved once at a time. */
+    if (kolo_session_has_tables(j->session)) KOLO_TRY(kolo_job_complete_save(j, true));
     const kolo_status status = save(j, value);
     if (status != KOLO_OK) return fail_save(j, status);
     j->kept = now;

@@ -129,25 +129,31 @@ kolo_status kolo_job_save_rows(const kolo_job *j, const char *name) {
     return status;
 }
 
-/* Copies the rows of tables to their file beside the checkpoint `path`, which is completed before
- * that: so there is none without them. *file NULL: there are no tables. */
-static kolo_status copy_tables(const kolo_job *j, const char *path,
-                               kolo_safetensors_writer **file) {
-    *file = NULL;
+/* Begins the file of the rows of tables beside the checkpoint `path`, which is completed before
+ * that: so there is none without them. *copy NULL: there are no tables. */
+static kolo_status copy_tables(const kolo_job *j, const char *path, kolo_tables_copy **copy) {
+    *copy = NULL;
     if (!kolo_session_has_tables(j->session)) return KOLO_OK;
     char *rows = kolo_checkpoint_tables_path(path);
     if (!rows) return KOLO_NOMEM(strlen(path));
-    const kolo_status status = kolo_session_copy_tables(j->session, rows, j->state.steps, file);
+    const kolo_status status = kolo_session_copy_tables(j->session, rows, j->state.steps, copy);
     kolo_free(rows);
     return status;
 }
 
-static kolo_status save_tables(const kolo_job *j, const char *path) {
-    kolo_safetensors_writer *file;
-    KOLO_TRY(copy_tables(j, path, &file));
-    const kolo_status status = file ? kolo_safetensors_finish(file) : KOLO_OK;
-    kolo_safetensors_destroy(file);
+static kolo_status save_tables_once(const kolo_job *j, const char *path) {
+    kolo_tables_copy *copy;
+    KOLO_TRY(copy_tables(j, path, &copy));
+    kolo_status status = copy ? kolo_tables_copy_write(copy) : KOLO_OK;
+    if (status == KOLO_OK && copy) status = kolo_tables_copy_finish(copy);
+    kolo_tables_copy_destroy(copy);
     return status;
+}
+
+/* If a server is lost meanwhile, from its replica. */
+static kolo_status save_tables(const kolo_job *j, const char *path) {
+    const kolo_status status = save_tables_once(j, path);
+    return status == KOLO_ERR_PEER ? save_tables_once(j, path) : status;
 }
 
 /* Writes a checkpoint and makes it the latest. */
@@ -171,7 +177,7 @@ static kolo_status save_at_once(kolo_job *j) {
 }
 
 /* Rank 0: the copy of the rows of tables, of the checkpoint that begins. */
-static kolo_status begin_tables(const kolo_job *j, kolo_safetensors_writer **rows) {
+static kolo_status begin_tables(const kolo_job *j, kolo_tables_copy **rows) {
     char *path = kolo_checkpoint_folder_path(j->setup.opts.out_dir, j->state.steps);
     if (!path) return KOLO_NOMEM(strlen(j->setup.opts.out_dir));
     const kolo_status status = copy_tables(j, path, rows);
@@ -183,7 +189,7 @@ static kolo_status begin_tables(const kolo_job *j, kolo_safetensors_writer **row
 static kolo_status start_saving(kolo_job *j) {
     const kolo_train_opts *o = &j->setup.opts;
     description d = {0};
-    kolo_safetensors_writer *rows = NULL;
+    kolo_tables_copy *rows = NULL;
     kolo_status status = KOLO_OK;
     if (writes(j) && !j->saver) status = kolo_checkpoint_saver_create(&j->saver);
     if (status == KOLO_OK && j->rank == 0) status = begin_tables(j, &rows);
@@ -193,7 +199,7 @@ static kolo_status start_saving(kolo_job *j) {
         status = kolo_checkpoint_saver_start(j->saver, o->out_dir, j->state.steps, o->keep,
                                              kolo_session_store(j->session), &d.info, rows);
     } else {
-        kolo_safetensors_destroy(rows);
+        kolo_tables_copy_destroy(rows);
     }
     forget(&d);
     status = kolo_agree(j->comm, status);
@@ -222,8 +228,15 @@ static kolo_status complete_save(kolo_job *j, bool wait) {
 }
 
 kolo_status kolo_job_complete_save(kolo_job *j, bool wait) {
+    const int64_t step = j->saving;
     const kolo_status status = complete_save(j, wait);
-    return status == KOLO_OK ? KOLO_OK : kolo_job_decide(j, status);
+    if (status == KOLO_OK) return KOLO_OK;
+    if (status != KOLO_ERR_FORMAT) return kolo_job_decide(j, status);
+    if (j->rank == 0) { /* the rows went with a server, whose replica has others by now */
+        kolo_notify(&j->setup.opts, KOLO_NOTICE_WARNING,
+                    "there is no checkpoint of step %" PRId64 ": %s", step, kolo_last_error());
+    }
+    return KOLO_OK;
 }
 
 kolo_status kolo_job_fail_together(kolo_job *j, kolo_status status) {
@@ -251,8 +264,8 @@ static kolo_status save_resumable(kolo_job *j) {
     return j->preemption.due ? status : kolo_job_decide(j, status);
 }
 
-/* Once a worker is lost there is no communicator in which the others wait, and one rank may have
- * found the loss before another. */
+/* Until rank 0 has marked the rows that it saves. Once a worker is lost there is no communicator in
+ * which the others wait, and one rank may have found the loss before another. */
 kolo_status kolo_job_await_rows(kolo_job *j) {
     const bool copied = kolo_session_has_tables(j->session) && kolo_job_is_asynchronous(j);
     return copied ? kolo_session_barrier(j->session, NULL, NULL) : KOLO_OK;

@@ -418,8 +418,8 @@ uint64_t kolo_session_count_ahead(const kolo_session *s) {
 bool kolo_session_has_tables(const kolo_session *s) { return s->pulled != 0; }
 
 kolo_status kolo_session_copy_tables(kolo_session *s, const char *path, int64_t steps,
-                                     kolo_safetensors_writer **file) {
-    return kolo_tables_copy(s->served->tables, path, steps, file);
+                                     kolo_tables_copy **copy) {
+    return kolo_tables_copy_begin(s->served->tables, path, steps, copy);
 }
 
 kolo_status kolo_session_read_tables(kolo_session *s, const char *path) {

@@ -43,6 +43,7 @@ typedef struct kolo_table_config {
     bool outlives;                           /* the run goes on when a worker dies */
     int64_t bytes, admit, expire, expire_ms; /* see kolo/table.h */
     bool refuse;
+    bool saved; /* while workers push */
 } kolo_table_config;
 
 /* Zero means the default. */
@@ -275,10 +276,11 @@ kolo_status kolo_session_save_tables(kolo_session *session, const char *path, in
  * step of the batch; and the reads that steps have taken so. */
 void kolo_session_prefetch_rows(kolo_session *session, const kolo_batch *next);
 uint64_t kolo_session_count_ahead(const kolo_session *session);
-/* With tables, the files of checkpoints: see kolo_tables_copy and kolo_tables_read. */
+/* With tables, the files of checkpoints: see kolo_tables_copy_begin and kolo_tables_read. */
+typedef struct kolo_tables_copy kolo_tables_copy;
 bool kolo_session_has_tables(const kolo_session *session);
 kolo_status kolo_session_copy_tables(kolo_session *session, const char *path, int64_t steps,
-                                     kolo_safetensors_writer **file);
+                                     kolo_tables_copy **copy);
 kolo_status kolo_session_read_tables(kolo_session *session, const char *path);
 
 /* Whether workers take their samples from one counter: lease L is the share of worker L % n in step

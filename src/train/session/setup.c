@@ -353,6 +353,8 @@ static kolo_table_config tables_of(const kolo_train_opts *o, const kolo_consiste
         .expire = o->table_expire * (at_push ? workers : 1),
         .expire_ms = (int64_t)ceil(o->table_expire_seconds * 1000),
         .refuse = o->table_refuse,
+        .saved = !o->wait_for_saves &&
+                 (o->checkpoint_steps + o->checkpoint_epochs > 0 || o->checkpoint_seconds > 0),
     };
 }
 

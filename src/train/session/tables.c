@@ -204,7 +204,8 @@ size_t kolo_tables_needs(kolo_tables *d, const kolo_session_config *config,
         table *t = &d->tables[i];
         const kolo_table_opts opts = options_of(t, config, o);
         const size_t rows = opts.batch * opts.width * sizeof(float); /* pulled, and fed */
-        bytes += kolo_table_needs(&opts, workers, works, owns, most_rows(t, config, o));
+        bytes += kolo_table_needs(&opts, workers, works, owns, most_rows(t, config, o),
+                                  config->tables.saved);
         if (works) bytes += 2 * rows;
     }
     return bytes;

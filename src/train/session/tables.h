@@ -50,15 +50,22 @@ kolo_status kolo_tables_push(kolo_tables *d, const kolo_plan *plan);
 /* Waits until all pushes of this worker are in, and drops what is read ahead. */
 kolo_status kolo_tables_flush(kolo_tables *d);
 /* Writes the rows of all tables after `steps` steps to a file, owner by owner: NAME.ids, i64 [n],
- * and NAME.rows, f32 [n,C]. In memory they are there twice for a moment. While no worker pushes.
- * IO, NOMEM, PEER, TIMEOUT. */
+ * and NAME.rows, f32 [n,C]. In memory they are there twice for a moment. While no worker pushes and
+ * no copy is being written. IO, NOMEM, PEER, TIMEOUT. */
 kolo_status kolo_tables_save(kolo_tables *d, const char *path, int64_t steps);
-/* Copies everything that a run goes on from after `steps` steps to a file: rows, states, ages and
- * versions, and the ids that wait for their rows. While no worker pushes. The file has its name,
- * and is durable, once kolo_safetensors_finish has ended, which may run while workers push. IO,
- * NOMEM, PEER, TIMEOUT; FORMAT: a worker pushes. */
-kolo_status kolo_tables_copy(kolo_tables *d, const char *path, int64_t steps,
-                             kolo_safetensors_writer **file);
+/* A file of everything that a run goes on from after `steps` steps: rows, states, ages and
+ * versions, and the ids that wait for their rows. Begun while no worker pushes and no other copy is
+ * written: owners mark what they have. It is written, and then finished, by any thread while
+ * workers push; after that it has its name, and is durable. IO, NOMEM, PEER, TIMEOUT; FORMAT: a
+ * worker pushes, or `write` finds what was marked no more; PEER of `write`: a server is lost, with
+ * what it has marked.
+ */
+kolo_status kolo_tables_copy_begin(kolo_tables *d, const char *path, int64_t steps,
+                                   kolo_tables_copy **copy);
+kolo_status kolo_tables_copy_write(kolo_tables_copy *copy);
+kolo_status kolo_tables_copy_finish(kolo_tables_copy *copy);
+/* Removes a file that is not finished. NULL is allowed. */
+void kolo_tables_copy_destroy(kolo_tables_copy *copy);
 /* Verifies that a file of rows is intact, and of that step. IO, FORMAT, NOMEM. */
 kolo_status kolo_tables_check(const char *path, int64_t steps);
 /* Gives its rows to their owners, however many there are. While no worker pushes. IO, NOMEM, PEER,

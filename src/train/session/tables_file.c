@@ -23,14 +23,14 @@ typedef struct saved {
 static kolo_status read_owner(const table *t, int owner, kolo_table_rows *page, size_t most,
                               saved *to) {
     const size_t width = (size_t)t->width, wide = (size_t)t->updater.spec.n_out * width;
-    uint64_t cursor = 0;
-    do {
-        KOLO_TRY(kolo_table_save_rows(t->rows_at, owner, most, &cursor, page));
+    bool more = true;
+    while (more) {
+        KOLO_TRY(kolo_table_save_rows(t->rows_at, owner, most, &more, page));
         for (size_t i = 0; i < page->n && to->n < to->room; i++, to->n++) {
             to->ids[to->n] = (int64_t)page->ids[i];
             memcpy(to->rows + to->n * width, page->values + i * wide, width * sizeof *to->rows);
         }
-    } while (cursor > 0);
+    }
     return KOLO_OK;
 }
 
@@ -52,12 +52,15 @@ static kolo_status read_pages(const table *t, int owners, saved *to) {
 
 static kolo_status read_table(const table *t, int owners, saved *to) {
     kolo_table_stats stats;
-    KOLO_TRY(kolo_table_stats_get(t->rows_at, &stats));
+    KOLO_TRY(kolo_table_save_begin(t->rows_at, &stats));
     to->room = (size_t)stats.rows;
     to->ids = kolo_alloc((to->room + 1) * sizeof *to->ids);
     to->rows = kolo_alloc((to->room + 1) * (size_t)t->width * sizeof *to->rows);
-    if (!to->ids || !to->rows) return KOLO_NOMEM(to->room * (size_t)t->width * sizeof *to->rows);
-    return read_pages(t, owners, to);
+    const kolo_status status = to->ids && to->rows
+                                   ? read_pages(t, owners, to)
+                                   : KOLO_NOMEM(to->room * (size_t)t->width * sizeof *to->rows);
+    kolo_table_save_end(t->rows_at);
+    return status;
 }
 
 static kolo_status add_tensor(kolo_safetensors_writer *writer, const char *name, const char *what,
@@ -112,10 +115,17 @@ kolo_status kolo_tables_save(kolo_tables *d, const char *path, int64_t steps) {
  *
  * Of each table NAME.ids and NAME.ages, i64 [n], NAME.pushes, i32 [n], and NAME.rows, f32
  * [n, (1 + states) C], as in kolo_table_rows; and in the metadata its version. Ids that wait for
- * their rows have pushes. Rank 0 has a block of rows at a time. */
+ * their rows have pushes. Rank 0 has a block of rows at a time, and asks for a part of it, so that
+ * owners are not busy with that for long. */
 
-enum { BLOCK = KOLO_SAFETENSORS_BLOCK, TENSORS = 4 };
+enum { BLOCK = KOLO_SAFETENSORS_BLOCK, PAGE = BLOCK / 4, TENSORS = 4 };
 static const char *const tensor_names[TENSORS] = {"ids", "ages", "pushes", "rows"};
+
+struct kolo_tables_copy {
+    kolo_tables *of;
+    kolo_safetensors_writer *writer;
+    uint64_t counts[KOLO_TABLES_MOST]; /* rows, and ids that wait for theirs */
+};
 
 /* Rows on their way to the file. */
 typedef struct block {
@@ -174,24 +184,26 @@ static kolo_status put_block(block *b) {
 }
 
 static kolo_status fail_changed(const table *t) {
-    return KOLO_FAIL(KOLO_ERR_FORMAT, "the rows of %s change while they are saved", t->name);
+    return KOLO_FAIL(KOLO_ERR_FORMAT, "the rows of %s that are saved are not those of one moment",
+                     t->name);
 }
 
 /* Adds the rows of an owner, and writes each block that is full. */
 static kolo_status copy_owner(block *b, int owner) {
-    uint64_t cursor = 0;
-    do {
+    bool more = true;
+    while (more) {
         const kolo_table_rows *r = &b->rows;
-        const size_t room = BLOCK - r->n, most = room < b->t->batch ? room : b->t->batch;
+        const size_t room = BLOCK - r->n, part = room < PAGE ? room : PAGE;
+        const size_t most = part < b->t->batch ? part : b->t->batch;
         kolo_table_rows page = {.ids = r->ids + r->n,
                                 .ages = r->ages + r->n,
                                 .values = r->values + r->n * b->wide,
                                 .pushes = r->pushes + r->n};
-        KOLO_TRY(kolo_table_save_rows(b->t->rows_at, owner, most, &cursor, &page));
+        KOLO_TRY(kolo_table_save_rows(b->t->rows_at, owner, most, &more, &page));
         b->rows.n += page.n;
         if (b->done + b->rows.n > b->count) return fail_changed(b->t);
         if (b->rows.n == BLOCK) KOLO_TRY(put_block(b));
-    } while (cursor > 0);
+    }
     return KOLO_OK;
 }
 
@@ -206,55 +218,71 @@ static kolo_status copy_table(const table *t, int owners, size_t count, int firs
     return status;
 }
 
-/* FORMAT: owners have taken a push since `before`. */
-static kolo_status check_unchanged(const table *t, const kolo_table_stats *before) {
+/* FORMAT: an owner has taken a push since another one has marked its rows. */
+static kolo_status mark_table(const table *t, kolo_table_stats *marked) {
     kolo_table_stats now;
+    KOLO_TRY(kolo_table_save_begin(t->rows_at, marked));
     KOLO_TRY(kolo_table_stats_get(t->rows_at, &now));
-    const bool same = now.version == before->version && now.gradients == before->gradients;
+    const bool same = now.version == marked->version && now.gradients == marked->gradients;
     return same ? KOLO_OK : fail_changed(t);
 }
 
-static kolo_status write_all(const kolo_tables *d, int64_t steps, kolo_safetensors_writer *writer) {
-    kolo_safetensors_place place = {0};
-    kolo_table_stats stats[KOLO_TABLES_MOST] = {{0}};
-    KOLO_TRY(set_number(writer, "steps", "", (uint64_t)steps));
-    for (int i = 0; i < d->n; i++) {
-        KOLO_TRY(kolo_table_stats_get(d->tables[i].rows_at, &stats[i]));
-        KOLO_TRY(set_number(writer, d->tables[i].name, ".version", stats[i].version));
-        KOLO_TRY(declare(&d->tables[i], (int64_t)(stats[i].rows + stats[i].waiting), writer));
-    }
-    KOLO_TRY(kolo_safetensors_begin(writer, &place));
-    kolo_free(place.temporary);
-    for (int i = 0; i < d->n; i++) {
-        const size_t count = (size_t)(stats[i].rows + stats[i].waiting);
-        KOLO_TRY(copy_table(&d->tables[i], d->owners, count, i * TENSORS, writer));
-        KOLO_TRY(check_unchanged(&d->tables[i], &stats[i]));
+/* The last push of a worker that has just died may still come: then the rows are marked again. */
+static kolo_status mark_again(const table *t, kolo_table_stats *marked) {
+    enum { TRIES = 3 };
+    kolo_status status = KOLO_ERR_FORMAT;
+    for (int k = 0; k < TRIES && status == KOLO_ERR_FORMAT; k++) status = mark_table(t, marked);
+    return status;
+}
+
+static kolo_status mark_all(kolo_tables_copy *c, int64_t steps) {
+    KOLO_TRY(set_number(c->writer, "steps", "", (uint64_t)steps));
+    for (int i = 0; i < c->of->n; i++) {
+        const table *t = &c->of->tables[i];
+        kolo_table_stats stats;
+        KOLO_TRY(mark_again(t, &stats));
+        c->counts[i] = stats.rows + stats.waiting;
+        KOLO_TRY(set_number(c->writer, t->name, ".version", stats.version));
+        KOLO_TRY(declare(t, (int64_t)c->counts[i], c->writer));
     }
     return KOLO_OK;
 }
 
-static kolo_status copy_once(const kolo_tables *d, const char *path, int64_t steps,
-                             kolo_safetensors_writer **file) {
-    kolo_safetensors_writer *writer = NULL;
-    kolo_status status = kolo_safetensors_create(path, &writer);
-    if (status == KOLO_OK) status = write_all(d, steps, writer);
+kolo_status kolo_tables_copy_begin(kolo_tables *d, const char *path, int64_t steps,
+                                   kolo_tables_copy **copy) {
+    kolo_tables_copy *c = kolo_zalloc(sizeof *c);
+    if (!c) return KOLO_NOMEM(sizeof *c);
+    c->of = d;
+    kolo_status status = kolo_safetensors_create(path, &c->writer);
+    if (status == KOLO_OK) status = mark_all(c, steps);
     if (status != KOLO_OK) {
-        kolo_safetensors_destroy(writer);
+        kolo_tables_copy_destroy(c);
         return status;
     }
-    *file = writer;
+    *copy = c;
     return KOLO_OK;
 }
 
-/* The last push of a worker that has just died may still come: then the copy begins again. */
-kolo_status kolo_tables_copy(kolo_tables *d, const char *path, int64_t steps,
-                             kolo_safetensors_writer **file) {
-    enum { TRIES = 1 + 2 * KOLO_TABLES_MOST };
-    kolo_status status = KOLO_ERR_FORMAT;
-    for (int k = 0; k < TRIES && status == KOLO_ERR_FORMAT; k++) {
-        status = copy_once(d, path, steps, file);
+kolo_status kolo_tables_copy_write(kolo_tables_copy *c) {
+    kolo_safetensors_place place = {0};
+    KOLO_TRY(kolo_safetensors_begin(c->writer, &place));
+    kolo_free(place.temporary);
+    for (int i = 0; i < c->of->n; i++) {
+        KOLO_TRY(copy_table(&c->of->tables[i], c->of->owners, (size_t)c->counts[i], i * TENSORS,
+                            c->writer));
     }
-    return status;
+    return KOLO_OK;
+}
+
+kolo_status kolo_tables_copy_finish(kolo_tables_copy *c) {
+    return kolo_safetensors_finish(c->writer);
+}
+
+void kolo_tables_copy_destroy(kolo_tables_copy *c) {
+    if (!c) return;
+    for (int i = 0; i < c->of->n; i++) kolo_table_save_end(c->of->tables[i].rows_at);
+    kolo_safetensors_destroy(c->writer);
+    kolo_free(c);
 }
 
 /* ---- what a run goes on from ---- */

@@ -1,4 +1,4 @@
-/* Tables on servers whose workers or owners die. */
+/* Tables on servers whose workers or owners die, also while rows are saved. */
 #include "base/clock.h"
 #include "base/status.h"
 #include "kolo/table.h"
@@ -24,7 +24,15 @@ typedef struct scene {
     int staleness;
     int victim;
     bool needs_all;
+    bool saves; /* the victim begins to; the pushes of the others have no room until it is lost */
 } scene;
+
+static kolo_status die(kolo_table *t, const scene *s) {
+    kolo_table_stats stats;
+    if (s->saves) KOLO_TRY(kolo_table_save_begin(t, &stats));
+    raise(SIGKILL);
+    return KOLO_OK;
+}
 
 /* Pushes ones; the victim dies between a read and a push. */
 static kolo_status work(kolo_table *t, const scene *s, int rank) {
@@ -35,7 +43,7 @@ static kolo_status work(kolo_table *t, const scene *s, int rank) {
     for (int i = 0; i < IDS; i++) ids[i] = (uint64_t)i << 50;
     for (int step = 0; step < steps; step++) {
         KOLO_TRY(kolo_table_pull(t, ids, IDS, rows));
-        if (rank == s->victim && step == DEATH) raise(SIGKILL);
+        if (rank == s->victim && step == DEATH) KOLO_TRY(die(t, s));
         KOLO_TRY(kolo_table_push(t, ids, IDS, ones));
     }
     KOLO_TRY(kolo_table_flush(t));
@@ -55,7 +63,7 @@ static kolo_status body(kolo_comm *comm, const void *arg, void *result) {
     const scene *s = arg;
     const int rank = kolo_comm_rank(comm);
     const kolo_table_opts opts = {.width = WIDTH,
-                                  .bytes = 1 << 20,
+                                  .bytes = s->saves ? 1 << 14 : 1 << 20,
                                   .batch = IDS,
                                   .servers = 1,
                                   .staleness = s->staleness,
@@ -131,9 +139,37 @@ static void update_and_die(void *arg, const kolo_table_update *u) {
     if (atomic_load(&armed) && atomic_fetch_sub(&left, 1) <= 1) raise(SIGKILL);
 }
 
+/* Saves the rows; of an owner all have the same pushes. */
+static kolo_status save_once(kolo_table *t) {
+    static uint64_t ids[IDS], ages[IDS];
+    static float values[IDS * WIDTH];
+    kolo_table_rows page = {.ids = ids, .ages = ages, .values = values};
+    kolo_table_stats stats;
+    size_t n = 0;
+    KOLO_TRY(kolo_table_save_begin(t, &stats));
+    for (int owner = 0; owner < SERVERS; owner++) {
+        float first = -1;
+        for (bool more = true; more;) {
+            KOLO_TRY(kolo_table_save_rows(t, owner, IDS / 7, &more, &page));
+            n += page.n;
+            if (first < 0 && page.n > 0) first = values[0];
+            for (size_t i = 0; i < page.n * WIDTH; i++) {
+                if (values[i] != first) return KOLO_FAIL(KOLO_ERR_FORMAT, "rows of two moments");
+            }
+        }
+    }
+    return n == stats.rows ? KOLO_OK : KOLO_FAIL(KOLO_ERR_FORMAT, "%zu rows", n);
+}
+
+/* A server that is lost costs the save, and no other. */
+static kolo_status save_some(kolo_table *t) {
+    const kolo_status status = save_once(t);
+    return status == KOLO_ERR_PEER ? save_once(t) : status;
+}
+
 /* Pushes ones, in steps that are not over before the server dies; then each push of this worker is
  * in the rows once, and with a bound that all keep to those of the others, too. */
-static kolo_status work_with_replicas(kolo_table *t, const scene *s) {
+static kolo_status work_with_replicas(kolo_table *t, const scene *s, bool saves) {
     enum { MOST = 100 };
     static uint64_t ids[IDS];
     static float ones[IDS * WIDTH], rows[IDS * WIDTH];
@@ -148,6 +184,7 @@ static kolo_status work_with_replicas(kolo_table *t, const scene *s) {
             return KOLO_FAIL(KOLO_ERR_FORMAT, "step %d: number %d is %g", step, i, (double)rows[i]);
         }
         KOLO_TRY(kolo_table_push(t, ids, IDS, ones));
+        if (saves) KOLO_TRY(save_some(t));
     }
     return kolo_table_flush(t);
 }
@@ -172,7 +209,7 @@ static kolo_status replicas_body(kolo_comm *comm, const void *arg, void *result)
     atomic_store(&armed, rank == s->victim);
     kolo_status status = KOLO_OK;
     if (kolo_table_works(t)) {
-        status = work_with_replicas(t, s);
+        status = work_with_replicas(t, s, rank == 0);
         if (status == KOLO_OK) status = kolo_table_stats_get(t, &stats);
         if (status == KOLO_OK && stats.rows != IDS) {
             status = KOLO_FAIL(KOLO_ERR_FORMAT, "%d rows", (int)stats.rows);
@@ -199,6 +236,8 @@ static void the_others_go_on_without_a_killed_worker(void **state) {
     check(&(scene){.staleness = 0, .victim = VICTIM});
     check(&(scene){.staleness = 2, .victim = VICTIM});
     check(&(scene){.staleness = KOLO_STALENESS_ANY, .victim = VICTIM});
+    check(&(scene){.staleness = 0, .victim = VICTIM, .saves = true});
+    check(&(scene){.staleness = KOLO_STALENESS_ANY, .victim = VICTIM, .saves = true});
 }
 
 static void a_worker_that_the_job_needs_ends_it(void **state) {

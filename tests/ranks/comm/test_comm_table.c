@@ -1,5 +1,6 @@
 /* Tables of rows on servers: bsp against a simulation, bitwise; asp, where each gradient counts
- * once; the bound of ssp; rows that are saved and loaded by other numbers of owners. */
+ * once; the bound of ssp; rows that are saved while they change, and loaded by other numbers of
+ * owners. */
 #include "base/clock.h"
 #include "base/memory.h"
 #include "base/status.h"
@@ -224,7 +225,7 @@ static kolo_status refuse_mistakes(kolo_table *t) {
     uint64_t ids[BATCH + 1] = {0};
     float rows[(BATCH + 1) * WIDTH] = {0};
     kolo_table_rows saved = {0};
-    uint64_t cursor = 1000000;
+    bool more;
     if (!kolo_table_works(t)) {
         const kolo_status status = kolo_table_push(t, ids, 1, rows);
         return status == KOLO_ERR_ARG ? KOLO_OK : KOLO_FAIL(KOLO_ERR_FORMAT, "a server pushes");
@@ -232,9 +233,9 @@ static kolo_status refuse_mistakes(kolo_table *t) {
     const kolo_status results[] = {kolo_table_pull(t, ids, BATCH + 1, rows),
                                    kolo_table_push(t, ids, BATCH + 1, rows),
                                    kolo_table_pull_wait(t, rows),
-                                   kolo_table_save_rows(t, 99, 1, &cursor, &saved),
-                                   kolo_table_save_rows(t, 0, 0, &cursor, &saved),
-                                   kolo_table_save_rows(t, 0, 1, &cursor, &saved)};
+                                   kolo_table_save_rows(t, 99, 1, &more, &saved),
+                                   kolo_table_save_rows(t, 0, 0, &more, &saved),
+                                   kolo_table_save_rows(t, 0, 1, &more, &saved)};
     for (size_t i = 0; i < sizeof results / sizeof *results; i++) {
         if (results[i] != KOLO_ERR_ARG) return KOLO_FAIL(KOLO_ERR_FORMAT, "mistake %d", (int)i);
     }
@@ -305,33 +306,45 @@ static void a_bound_is_reached_and_kept(void **state) {
 
 enum { PAGE = 16 };
 
-/* Rank 0 copies all rows from one table to another. */
-static kolo_status copy_rows(kolo_table *from, int owners, kolo_table *to) {
-    uint64_t ids[PAGE], ages[PAGE], cursor = 0;
+/* Reads the rows that are being saved, into another table unless that is NULL. */
+static kolo_status read_saved(kolo_table *from, int owners, kolo_table *to) {
+    uint64_t ids[PAGE], ages[PAGE];
     float values[PAGE * 2 * WIDTH];
     kolo_table_rows rows = {.ids = ids, .ages = ages, .values = values};
     for (int o = 0; o < owners; o++) {
-        do {
-            KOLO_TRY(kolo_table_save_rows(from, o, PAGE, &cursor, &rows));
-            KOLO_TRY(kolo_table_load_rows(to, &rows));
-        } while (cursor > 0);
+        for (bool more = true; more;) {
+            KOLO_TRY(kolo_table_save_rows(from, o, PAGE, &more, &rows));
+            if (to) KOLO_TRY(kolo_table_load_rows(to, &rows));
+        }
     }
     return KOLO_OK;
 }
 
-/* Steps with both tables have the same results, also those after the copy. */
-static kolo_status go_on(kolo_comm *comm, kolo_table *a, kolo_table *b, simulation *s) {
+static kolo_status push_step(kolo_table *t, int step) {
     uint64_t ids[BATCH];
     float gradients[BATCH * WIDTH];
+    const size_t n = batch_of(0, step, ids, gradients);
+    return kolo_table_push(t, ids, n, gradients);
+}
+
+/* Rank 0 copies the rows of a moment from one table to another, while the first goes on. A step
+ * later both have the same rows. */
+static kolo_status go_on(kolo_comm *comm, kolo_table *a, kolo_table *b, simulation *s) {
+    kolo_table_stats stats;
     const int rank = kolo_comm_rank(comm), owners = kolo_comm_size(comm) - 1;
     KOLO_TRY(train_bsp(comm, a, 1, s));
-    if (rank == 0) KOLO_TRY(copy_rows(a, owners, b));
-    if (rank == 0) KOLO_TRY(compare(b, s, true));
-    simulate(s, 1, 2);
+    KOLO_TRY(kolo_barrier(comm)); /* servers have read the rows */
     if (rank > 0) return KOLO_OK;
-    const size_t n = batch_of(0, 2, ids, gradients);
-    KOLO_TRY(kolo_table_push(b, ids, n, gradients));
-    return compare(b, s, true);
+    KOLO_TRY(kolo_table_save_begin(a, &stats));
+    KOLO_TRY(push_step(a, 2));
+    KOLO_TRY(kolo_table_flush(a));
+    KOLO_TRY(read_saved(a, owners, b));
+    kolo_table_save_end(a);
+    KOLO_TRY(compare(b, s, true));
+    simulate(s, 1, 2);
+    KOLO_TRY(push_step(b, 2));
+    KOLO_TRY(compare(b, s, true));
+    return compare(a, s, true);
 }
 
 static kolo_status saved_body(kolo_comm *comm, const void *arg, void *result) {
@@ -356,6 +369,60 @@ static kolo_status saved_body(kolo_comm *comm, const void *arg, void *result) {
 static void rows_move_to_other_owners(void **state) {
     ASSERT_OK(run_ranks(3, RANKS_THREAD, saved_body, NULL, 0));
     ASSERT_OK(run_ranks(3, RANKS_SHM, saved_body, NULL, 0));
+}
+
+/* Fewer rows fit beside those that are to be saved than a push changes: it waits until they are
+ * saved, or are no longer to be. */
+typedef struct waiting_case {
+    int staleness;
+    bool ends; /* the save, before all rows are read */
+} waiting_case;
+
+static kolo_status expect_version(kolo_table *t, uint64_t expected) {
+    kolo_table_stats stats;
+    KOLO_TRY(kolo_table_stats_get(t, &stats));
+    if (stats.version == expected) return KOLO_OK;
+    return KOLO_FAIL(KOLO_ERR_FORMAT, "%d updates", (int)stats.version);
+}
+
+static kolo_status push_and_save(kolo_table *t, const waiting_case *c) {
+    kolo_table_stats stats;
+    KOLO_TRY(push_step(t, 0));
+    KOLO_TRY(kolo_table_flush(t));
+    KOLO_TRY(kolo_table_save_begin(t, &stats));
+    const uint64_t slots = stats.room + stats.room / 4 + 1;
+    if (stats.version != 1 || slots - stats.rows >= stats.rows) {
+        return KOLO_FAIL(KOLO_ERR_FORMAT, "%d of %d rows", (int)stats.rows, (int)stats.room);
+    }
+    KOLO_TRY(push_step(t, 0));
+    KOLO_TRY(expect_version(t, 1));
+    if (c->ends) {
+        kolo_table_save_end(t);
+    } else {
+        KOLO_TRY(read_saved(t, 1, NULL));
+    }
+    KOLO_TRY(kolo_table_flush(t));
+    return expect_version(t, 2);
+}
+
+static kolo_status waiting_body(kolo_comm *comm, const void *arg, void *result) {
+    const waiting_case *c = arg;
+    kolo_table_opts opts = options(1, c->staleness);
+    kolo_table *t;
+    opts.bytes = 1800;
+    KOLO_TRY(kolo_table_create(comm, &opts, &t));
+    const kolo_status status = kolo_table_works(t) ? push_and_save(t, c) : KOLO_OK;
+    if (status != KOLO_OK) kolo_table_abandon(t);
+    kolo_table_destroy(t);
+    return status;
+}
+
+static void pushes_wait_for_room_while_rows_are_saved(void **state) {
+    static const waiting_case cases[] = {
+        {KOLO_STALENESS_ANY, false}, {0, false}, {2, true}, {0, true}};
+    for (size_t i = 0; i < KOLO_COUNT(cases); i++) {
+        ASSERT_OK(run_ranks(2, RANKS_SHM, waiting_body, &cases[i], sizeof cases[i]));
+    }
 }
 
 /* ---- options ---- */
@@ -391,6 +458,7 @@ TEST_MAIN(test_comm_table) {
         cmocka_unit_test(asp_adds_each_gradient_once),
         cmocka_unit_test(a_bound_is_reached_and_kept),
         cmocka_unit_test(rows_move_to_other_owners),
+        cmocka_unit_test(pushes_wait_for_room_while_rows_are_saved),
         cmocka_unit_test(wrong_options_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,4 +1,5 @@
-/* The map of ids against a list, ids that collide, and the ids of a batch. */
+/* The map of ids against a list, also of the ids of a moment that are saved while it changes; ids
+ * that collide, and the ids of a batch. */
 #include "base/compiler.h"
 #include "base/rng.h"
 #include "comm/table/id_batch.h"
@@ -35,27 +36,73 @@ static void remove_at(list *l, size_t i) {
 static void append(list *l, uint64_t id, uint64_t tick) { l->at[l->n++] = (listed){id, tick}; }
 
 static void check_map(const kolo_id_map *m, const list *l) {
-    int32_t slot = kolo_id_map_oldest(m);
+    const int32_t oldest = kolo_id_map_oldest(m);
     assert_int_equal(kolo_id_map_count(m), l->n);
     for (size_t i = 0; i < l->n; i++) {
-        assert_true(kolo_id_map_has(m, slot));
+        const int32_t slot = kolo_id_map_find(m, l->at[i].id);
+        assert_true(slot >= 0 && (i > 0 || slot == oldest));
         assert_true(kolo_id_map_id(m, slot) == l->at[i].id);
         assert_true(kolo_id_map_tick(m, slot) == l->at[i].tick);
-        assert_int_equal(kolo_id_map_find(m, l->at[i].id), slot);
-        slot = kolo_id_map_newer(m, slot);
     }
-    assert_int_equal(slot, -1);
+    if (l->n == 0) assert_int_equal(oldest, -1);
+}
+
+/* The ids of a moment, of which the first are saved. */
+typedef struct saving {
+    list ids;
+    size_t saved;
+} saving;
+
+/* The next id is saved: it is that of the moment. */
+static void save_one(kolo_id_map *m, saving *s) {
+    const int32_t slot = kolo_id_map_unsaved(m);
+    assert_true(slot >= 0 && s->saved < s->ids.n);
+    assert_true(kolo_id_map_id(m, slot) == s->ids.at[s->saved].id);
+    assert_true(kolo_id_map_tick(m, slot) == s->ids.at[s->saved].tick);
+    kolo_id_map_set_saved(m);
+    s->saved++;
+    assert_int_equal(kolo_id_map_unsaved(m) < 0, s->saved == s->ids.n);
+}
+
+/* What is saved of a map that does not change is its list. Some saves go on while it changes. */
+static void save_some(kolo_id_map *m, const list *l, saving *s, uint64_t tick, uint64_t draw) {
+    if (kolo_id_map_unsaved(m) < 0 || draw % 64 == 0) {
+        kolo_id_map_mark(m, tick);
+        *s = (saving){*l, 0};
+        while (draw % 2 == 1 && s->saved < s->ids.n) save_one(m, s);
+    } else if (draw % 64 == 1) {
+        kolo_id_map_forget(m);
+        s->saved = s->ids.n;
+    } else if (draw % 4 == 0 || kolo_id_map_spare(m) == 0) {
+        save_one(m, s);
+    }
+}
+
+/* The slot changes: one that is to be saved is there twice. */
+static void keep(kolo_id_map *m, int32_t slot) {
+    const uint64_t id = kolo_id_map_id(m, slot), tick = kolo_id_map_tick(m, slot);
+    const int32_t kept = kolo_id_map_keep(m, slot);
+    if (kept >= 0) {
+        assert_true(kept != slot && kolo_id_map_id(m, kept) == id);
+        assert_true(kolo_id_map_tick(m, kept) == tick && kolo_id_map_find(m, id) == slot);
+    }
+    assert_int_equal(kolo_id_map_keep(m, slot), -1);
 }
 
 static void a_map_is_a_list(void **state) {
     static const size_t capacities[] = {1, 2, 7, 100, MOST - 1};
     const kolo_rng rng = kolo_rng_make(5, KOLO_RNG_TEST, 1);
     uint64_t draw = 0;
+    static saving saved, *const s = &saved;
     for (size_t k = 0; k < KOLO_COUNT(capacities); k++) {
+        const size_t spare = capacities[k] / 4 + 1;
         kolo_id_map *m;
         list l = {.n = 0};
-        ASSERT_OK(kolo_id_map_create(capacities[k], 77, &m));
+        ASSERT_OK(kolo_id_map_create(capacities[k], spare, 77, &m));
+        *s = (saving){.saved = 0};
         for (uint64_t tick = 0; tick < TEST_FEWER(300, 3000); tick++) {
+            save_some(m, &l, s, tick, kolo_rng_below(&rng, draw++, 1 << 20));
+            while (kolo_id_map_spare(m) == 0) save_one(m, s);
             /* Far apart, so that the upper bits count too. */
             const uint64_t id = kolo_rng_below(&rng, draw++, 2 * capacities[k]) << 40;
             const size_t at = place_of(&l, id);
@@ -65,17 +112,18 @@ static void a_map_is_a_list(void **state) {
                 kolo_id_map_remove(m, slot);
                 remove_at(&l, at);
             } else if (slot >= 0) {
-                kolo_id_map_use_all(m, &slot, 1, tick);
+                keep(m, slot);
+                kolo_id_map_use_all(m, &slot, 1, tick + 1);
                 remove_at(&l, at);
-                append(&l, id, tick);
+                append(&l, id, tick + 1);
             } else {
                 if (kolo_id_map_is_full(m)) {
                     kolo_id_map_remove(m, kolo_id_map_oldest(m));
                     remove_at(&l, 0);
                 }
-                slot = kolo_id_map_add(m, id, tick);
-                assert_in_range(slot, 0, capacities[k] - 1);
-                append(&l, id, tick);
+                slot = kolo_id_map_add(m, id, tick + 1);
+                assert_in_range(slot, 0, capacities[k] + spare - 1);
+                append(&l, id, tick + 1);
             }
             check_map(m, &l);
         }
@@ -105,7 +153,7 @@ static void ids_that_collide_are_different(void **state) {
         kolo_id_map *m;
         uint64_t ids[SAME];
         int32_t slots[SAME];
-        ASSERT_OK(kolo_id_map_create(SAME, 99, &m));
+        ASSERT_OK(kolo_id_map_create(SAME, 0, 99, &m));
         for (uint64_t i = 0; i < SAME; i++) {
             ids[i] = id_of_hash(tags[k] << 32 | i, 99);
             assert_true(kolo_id_mix(ids[i], 99) == (tags[k] << 32 | i));
