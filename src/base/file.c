@@ -18,6 +18,7 @@
 #include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 const char *kolo_errno_text(int error) {
@@ -474,6 +475,18 @@ kolo_status kolo_file_extend(FILE *file, const char *path, const void *data, siz
     const int error = errno;
     (void)!ftruncate(fd, info.st_size);
     return kolo_file_fail("write", path, error);
+}
+
+bool kolo_file_space(const char *path, uint64_t *bytes) {
+    char folder[PATH_MAX];
+    struct statvfs fs;
+    const int length = snprintf(folder, sizeof folder, "%s", path);
+    if (length < 0 || (size_t)length >= sizeof folder) return false;
+    if (statvfs(path, &fs) != 0 && statvfs(dirname(folder), &fs) != 0) return false;
+    const uint64_t free = geteuid() == 0 ? fs.f_bfree : fs.f_bavail;
+    if (fs.f_blocks == 0 || fs.f_frsize == 0) return false; /* of devices, and some others */
+    *bytes = free < UINT64_MAX / fs.f_frsize ? free * fs.f_frsize : UINT64_MAX;
+    return true;
 }
 
 kolo_status kolo_file_remove(const char *path) {

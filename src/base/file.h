@@ -96,6 +96,9 @@ KOLO_SHARED kolo_status kolo_file_truncate(FILE *file, const char *path, size_t 
  * before. */
 KOLO_SHARED kolo_status kolo_file_extend(FILE *file, const char *path, const void *data,
                                          size_t bytes);
+/* The bytes that this process may still write to the file system of a path, or of its folder.
+ * False: they are not known. */
+KOLO_SHARED bool kolo_file_space(const char *path, uint64_t *bytes);
 /* Removes a file; a missing one is not an error. */
 KOLO_SHARED kolo_status kolo_file_remove(const char *path);
 

@@ -3,6 +3,8 @@
 #define _GNU_SOURCE
 #include "base/number.h"
 
+#include "base/compiler.h"
+
 #include <locale.h>
 #include <math.h>
 #include <stdio.h>
@@ -43,4 +45,12 @@ void kolo_double_text(double value, char text[32]) {
         kolo_snprintf(text, 32, "%.*g", digits, value);
         if (kolo_parse_double(text, NULL) == value) break;
     }
+}
+
+const char *kolo_bytes_text(double bytes, char text[32]) {
+    static const char *const units[] = {"KiB", "MiB", "GiB", "TiB"};
+    size_t k = 0;
+    for (bytes /= 1024; bytes >= 1024 && k + 1 < KOLO_COUNT(units); k++) bytes /= 1024;
+    kolo_snprintf(text, 32, "%.1f %s", bytes, units[k]);
+    return text;
 }

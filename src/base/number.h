@@ -17,5 +17,8 @@ KOLO_SHARED int kolo_vsnprintf(char *text, size_t bytes, const char *fmt, va_lis
  * "nan", "inf", "-inf". */
 KOLO_SHARED void kolo_double_text(double value, char text[32]);
 
+/* Formats bytes as "1.5 GiB", "20.0 MiB" or "3.0 KiB". Returns the text. */
+KOLO_SHARED const char *kolo_bytes_text(double bytes, char text[32]);
+
 /* Sorts them in ascending order. */
 KOLO_SHARED void kolo_sort_doubles(double *values, size_t n);

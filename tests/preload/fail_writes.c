@@ -3,8 +3,8 @@
  * path contains PATH, counted from 1, all fail with ERRNO. A pwrite first writes half of its bytes.
  * "wait-pwrite": they wait until there is a file "go", and succeed. "slow-open": each takes ERRNO
  * milliseconds, as of remote storage, and the file "opens" gets a byte for each call whenever more
- * of them are under way than ever before. With KOLO_FAIL_RANK only that rank's fail. One thread at
- * a time writes a file. */
+ * of them are under way than ever before. "space": the file system has ERRNO KiB free. With
+ * KOLO_FAIL_RANK only that rank's fail. One thread at a time writes a file. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
@@ -16,6 +16,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/statvfs.h>
 #include <sys/types.h>
 #include <unistd.h>
 
@@ -81,6 +82,18 @@ int rename(const char *from, const char *to) {
     int (*real)(const char *, const char *);
     *(void **)&real = dlsym(RTLD_NEXT, "rename");
     return error ? fail(error) : real(from, to);
+}
+
+int statvfs(const char *path, struct statvfs *fs) {
+    bool first;
+    const int kib = error_of("space", path, &first);
+    int (*real)(const char *, struct statvfs *);
+    *(void **)&real = dlsym(RTLD_NEXT, "statvfs");
+    const int status = real(path, fs);
+    if (status != 0 || kib == 0) return status;
+    fs->f_frsize = 1024;
+    fs->f_bfree = fs->f_bavail = (fsblkcnt_t)kib;
+    return 0;
 }
 
 /* Waits as an open of remote storage does, and records how many do so at once. */

@@ -238,7 +238,23 @@ static kolo_status set_metadata(packer *p, const kolo_dataset *d, bool decoded) 
     return kolo_safetensors_set(p->writer, "size", text);
 }
 
-static kolo_status write_all(packer *p, const kolo_dataset *const *sets, bool decoded) {
+/* Before the first byte: what was declared must fit beside a file that is replaced. */
+static kolo_status check_space(const packer *p, const char *path) {
+    uint64_t space;
+    double bytes = 0;
+    for (int s = 0; s < 2; s++) {
+        for (int i = 0; i < PARTS; i++) bytes += (double)p->parts[s][i].bytes;
+    }
+    if (!kolo_file_space(path, &space) || bytes <= (double)space) return KOLO_OK;
+    char all[32], left[32];
+    return KOLO_FAIL(KOLO_ERR_IO,
+                     "%s: the pack takes %s, and %s are free: free some space, or choose another "
+                     "disk",
+                     path, kolo_bytes_text(bytes, all), kolo_bytes_text((double)space, left));
+}
+
+static kolo_status write_all(packer *p, const kolo_dataset *const *sets, bool decoded,
+                             const char *path) {
     kolo_safetensors_place place;
     const kolo_dataset *one = sets[0] ? sets[0] : sets[1];
     KOLO_ASSERT(one);
@@ -247,6 +263,7 @@ static kolo_status write_all(packer *p, const kolo_dataset *const *sets, bool de
         if (!sets[s]) continue;
         KOLO_TRY(decoded ? declare_decoded(p, sets[s]) : declare_encoded(p, sets[s]));
     }
+    KOLO_TRY(check_space(p, path));
     KOLO_TRY(kolo_safetensors_begin(p->writer, &place));
     kolo_free(place.temporary);
     for (int s = 0; s < 2; s++) {
@@ -323,7 +340,7 @@ static kolo_status write_pack(const kolo_dataset *const *sets, const kolo_pack_o
     KOLO_TRY(check_sets(sets, o, path));
     const bool decoded = o->decoded || !(sets[0] ? sets[0] : sets[1])->encoded;
     KOLO_TRY(kolo_safetensors_create(path, &p.writer));
-    kolo_status status = write_all(&p, sets, decoded);
+    kolo_status status = write_all(&p, sets, decoded, path);
     if (status == KOLO_OK) {
         status =
             o->replace ? kolo_safetensors_finish(p.writer) : kolo_safetensors_finish_new(p.writer);

@@ -82,6 +82,8 @@ size_t kolo_checkpoint_saver_needs(const kolo_store *store);
 size_t kolo_checkpoint_saver_bytes(const kolo_checkpoint_saver *saver);
 /* Waits for the thread and removes an incomplete checkpoint. NULL is allowed. */
 void kolo_checkpoint_saver_destroy(kolo_checkpoint_saver *saver);
+/* The bytes of the tensors of a checkpoint; `training`: of a resumable one. */
+uint64_t kolo_checkpoint_bytes(const kolo_store *store, bool training);
 /* Whether all ranks can write to the folder of `path`, which rank 0 gives. Collective. IO, naming
  * the rank that cannot. */
 kolo_status kolo_checkpoint_try_folder(const char *path, kolo_comm *comm);

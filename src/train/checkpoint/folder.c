@@ -206,6 +206,14 @@ kolo_status kolo_checkpoint_folder_commit(const char *folder, int64_t step, int6
     return status;
 }
 
+kolo_status kolo_checkpoint_folder_count(const char *folder, int64_t *n) {
+    sweep s = {.folder = folder};
+    const kolo_status status = kolo_folder_each(folder, note_one, &s);
+    *n = (int64_t)s.n;
+    kolo_free(s.steps);
+    return status;
+}
+
 kolo_status kolo_checkpoint_folder_check_empty(const char *folder) {
     char *name = NULL;
     KOLO_TRY(read_latest(folder, &name));

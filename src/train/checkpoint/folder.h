@@ -23,6 +23,9 @@ char *kolo_checkpoint_tables_path(const char *path);
  * the run was resumed, and keeps only the newest `keep` (0: all). */
 kolo_status kolo_checkpoint_folder_commit(const char *folder, int64_t step, int64_t keep);
 
+/* How many resumable checkpoints the folder has. IO, NOMEM. */
+kolo_status kolo_checkpoint_folder_count(const char *folder, int64_t *n);
+
 /* ARG, naming the latest, if the folder holds checkpoints: a new run does not overwrite them. */
 kolo_status kolo_checkpoint_folder_check_empty(const char *folder);
 

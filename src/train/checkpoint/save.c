@@ -337,6 +337,17 @@ kolo_status kolo_checkpoint_save(const char *path, const kolo_store *store,
     return status;
 }
 
+uint64_t kolo_checkpoint_bytes(const kolo_store *store, bool training) {
+    const saving s = {.store = store, .training = training};
+    uint64_t bytes = 0;
+    for (int i = 0; i < kolo_store_count(store); i++) {
+        const kolo_store_entry *entry = saved(&s, i);
+        if (!entry) continue;
+        bytes += (uint64_t)kolo_shape_count(&entry->canon) * kolo_dtype_bytes(entry->tensor.dtype);
+    }
+    return bytes;
+}
+
 kolo_status kolo_checkpoint_try_folder(const char *path, kolo_comm *comm) {
     saving s = start(comm, NULL, NULL);
     kolo_status status = open_file(&s, path);

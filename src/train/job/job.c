@@ -60,6 +60,7 @@ static kolo_status run_steps(kolo_job *j) {
 static kolo_status start(kolo_job *j) {
     KOLO_TRY(kolo_job_resume(j));
     KOLO_TRY(kolo_job_begin_best(j));
+    KOLO_TRY(kolo_agree(j->comm, kolo_job_check_space(j)));
     return kolo_job_start(j);
 }
 

@@ -241,6 +241,11 @@ kolo_status kolo_job_name_kept(kolo_status status, const char *what, int64_t ste
  * the file, and is to. */
 kolo_status kolo_job_decide(const kolo_job *j, kolo_status status);
 
+/* space.c */
+/* Whether the files that the run is going to write fit beside what is in its folder: IO if not even
+ * one does; a warning if not all do. */
+kolo_status kolo_job_check_space(const kolo_job *j);
+
 /* best.c */
 /* Before the first step: begins the record of the best evaluation, or goes on with those of the run
  * that is resumed and of the weights in the folder. ARG: these are of another run. Collective. */

@@ -377,6 +377,42 @@ static void a_pack_is_whole_or_is_not(void **state) {
     }
 }
 
+/* What cannot fit is refused before the first step, with the figures; what may not fit is a
+ * warning. */
+static void space_is_checked_before_a_run(void **state) {
+    static const struct {
+        const char *fault, *arguments;
+        int code;
+        const char *text; /* NULL: there is no warning */
+    } rows[] = {
+        {"space run 1 250", RUN, 1, "run: a checkpoint takes 430.1 KiB, and 250.0 KiB are free"},
+        {"space run 1 100", RUN "--on-save-error continue", 1, "a checkpoint takes 215.0 KiB"},
+        {"space run 1 250", RUN "--on-save-error continue", 0,
+         "run: up to 1.5 MiB more are written"},
+        {"space run 1 1000", RUN, 0, "with 3 checkpoints of 430.1 KiB at a time, and 1000.0 KiB"},
+        {"space run 1 1100", JOB "--out run --checkpoint-every 2 --keep 1", 0, NULL},
+        {"space run 1 100", "data pack synthetic:N=4000,test=20,shape=3x20x20 --out run/set.pack",
+         1, "run/set.pack: the pack takes 4.6 MiB, and 100.0 KiB are free"},
+    };
+    for (size_t i = 0; i < KOLO_COUNT(rows); i++) {
+        forget_run();
+        ASSERT_OK(kolo_folder_make("run"));
+        assert_int_equal(run_with(rows[i].fault, NULL, rows[i].arguments), rows[i].code);
+        if (rows[i].text) assert_reports(rows[i].fault, rows[i].text);
+        if (!rows[i].text) assert_false(test_contains("err", "are free"));
+        assert_folder(rows[i].fault, 6, rows[i].code == 0);
+        assert_false(kolo_file_exists("run/set.pack"));
+    }
+    /* Those that are there make room for others. */
+    forget_run();
+    assert_int_equal(test_run(RUN), 0);
+    assert_int_equal(system("rm run/checkpoint-6.safetensors"), 0);
+    assert_int_equal(run_with("space run 1 500", NULL,
+                              JOB "--out run --checkpoint-every 2 --keep 1 --resume latest"),
+                     0);
+    assert_reports("resumed", "run: up to 645.1 KiB more are written, with 2 checkpoints");
+}
+
 /* Steps go on while a checkpoint is written: its writing lasts until the file "go" is there. The
  * rows of tables that it has are those of its step. */
 static void steps_do_not_wait_for_the_disk(void **state) {
@@ -433,6 +469,7 @@ TEST_MAIN(test_save_errors) {
         cmocka_unit_test(files_of_the_start_and_the_end_are_needed),
         cmocka_unit_test(a_checkpoint_has_its_rows_or_is_none),
         cmocka_unit_test(a_pack_is_whole_or_is_not),
+        cmocka_unit_test(space_is_checked_before_a_run),
         cmocka_unit_test(steps_do_not_wait_for_the_disk),
         cmocka_unit_test(a_full_file_system_keeps_what_it_has),
     };

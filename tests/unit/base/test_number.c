@@ -60,6 +60,9 @@ static void numbers_have_a_point(void **state) {
     assert_string_equal(text, "inf");
     kolo_snprintf(text, sizeof text, "%.1f", 0.5);
     assert_string_equal(text, "0.5");
+    assert_string_equal(kolo_bytes_text(1536, text), "1.5 KiB");
+    assert_string_equal(kolo_bytes_text(0x1p45, text), "32.0 TiB");
+    assert_string_equal(kolo_bytes_text(20 << 20, text), "20.0 MiB");
     kolo_text t = {0};
     kolo_text_add(&t, "%.2f", 0.25);
     assert_string_equal(t.text, "0.25");
