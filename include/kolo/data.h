@@ -276,12 +276,16 @@ typedef struct kolo_pack_opts {
     bool replace;           /* a file that exists */
     bool seekable;          /* rewrites JPEGs without loss so that their parts decode faster:
                                sequential, with restart markers */
+    /* Asked between two samples whether packing is to end, without a file. NULL: it is not. */
+    bool (*stopped)(void *arg);
+    void *stopped_arg;
 } kolo_pack_opts;
 
 /* Packs the data set `spec` into one file, which the data set pack:FILE reads: images and tables,
  * with a hash of each MiB. The file is complete or not there. ARG: other data, or options that
- * exclude each other or have no effect; IO: the file exists,
- * or cannot be written; the errors of opening and reading. */
+ * exclude each other or have no effect; IO: the file exists, does not fit on its disk or cannot be
+ * written, or packing was stopped; the errors of opening and reading. What a process that was
+ * killed has left of this file is removed. */
 KOLO_API kolo_status kolo_dataset_pack(const char *spec, const kolo_pack_opts *opts,
                                        const char *path);
 

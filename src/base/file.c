@@ -280,7 +280,10 @@ static kolo_status open_temp(kolo_file_writer *w, mode_t mode) {
     /* A killed process with the same id may have left one. */
     unlink(w->temp);
     w->fd = open(w->temp, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode);
-    if (w->fd >= 0) return KOLO_OK;
+    if (w->fd >= 0) {
+        (void)flock(w->fd, LOCK_EX | LOCK_NB); /* until the end of the process: kolo_file_sweep */
+        return KOLO_OK;
+    }
     int error = errno;
     kolo_free(w->temp);
     w->temp = NULL;
@@ -315,6 +318,45 @@ kolo_status kolo_file_create(const char *path, kolo_file_writer **writer) {
     }
     *writer = w;
     return KOLO_OK;
+}
+
+typedef struct sweep {
+    const char *folder, *name; /* of the target */
+} sweep;
+
+/* ".NAME.1234.tmp" */
+static bool is_temp_of(const char *entry, const char *name) {
+    const size_t length = strlen(name);
+    if (entry[0] != '.' || strncmp(entry + 1, name, length) != 0) return false;
+    const char *id = entry + 1 + length;
+    if (*id++ != '.') return false;
+    const size_t digits = strspn(id, "0123456789");
+    return digits > 0 && strcmp(id + digits, ".tmp") == 0;
+}
+
+static kolo_status sweep_one(void *arg, const char *entry) {
+    const sweep *s = arg;
+    if (!is_temp_of(entry, s->name)) return KOLO_OK;
+    char *path = kolo_format("%s/%s", s->folder, entry);
+    if (!path) return KOLO_NOMEM(strlen(entry));
+    const int fd = open(path, O_WRONLY | O_CLOEXEC | O_NOFOLLOW);
+    kolo_status status = KOLO_OK;
+    if (fd >= 0 && flock(fd, LOCK_EX | LOCK_NB) == 0) status = kolo_file_remove(path);
+    if (fd >= 0) close(fd);
+    kolo_free(path);
+    return status;
+}
+
+kolo_status kolo_file_sweep(const char *path) {
+    const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
+    const int length = (int)(slash == path ? 1 : slash ? slash - path : 0);
+    char *folder = length > 0 ? kolo_format("%.*s", length, path) : kolo_strdup(".");
+    sweep s = {folder, name};
+    if (!folder) return KOLO_NOMEM(strlen(path));
+    const kolo_status status =
+        kolo_folder_exists(folder) ? kolo_folder_each(folder, sweep_one, &s) : KOLO_OK;
+    kolo_free(folder);
+    return status;
 }
 
 kolo_status kolo_file_append(kolo_file_writer *w, const void *data, size_t bytes) {

@@ -59,6 +59,8 @@ KOLO_SHARED kolo_status kolo_file_write(const char *path, const void *data, size
 typedef struct kolo_file_writer kolo_file_writer;
 KOLO_SHARED kolo_status kolo_file_create(const char *path, kolo_file_writer **writer);
 KOLO_SHARED kolo_status kolo_file_append(kolo_file_writer *writer, const void *data, size_t bytes);
+/* Removes temporary files of this target whose writers were killed: those that live hold a lock. */
+KOLO_SHARED kolo_status kolo_file_sweep(const char *path);
 /* Replaces the target; on failure the old file is kept. Frees the writer in both cases. */
 KOLO_SHARED kolo_status kolo_file_commit(kolo_file_writer *writer);
 /* The same, but a target that exists, be it a link to nothing, is not replaced: IO. */

@@ -5,6 +5,7 @@
 #include "base/memory.h"
 #include "cli/commands/commands.h"
 #include "cli/launcher/error_report.h"
+#include "cli/launcher/stop_signals.h"
 #include "cli/options/train_opts.h"
 #include "cli/output/output.h"
 
@@ -228,16 +229,25 @@ int cmd_data_head(kolo_options *o) {
 
 /* ---- pack ---- */
 
+static bool is_stopped(void *arg) {
+    (void)arg;
+    return stop_signals_asked() != 0;
+}
+
 int cmd_data_pack(kolo_options *o) {
     const int which = kolo_options_choice(o, "split");
     const kolo_pack_opts opts = {.decoded = kolo_options_flag(o, "decoded"),
                                  .no_train = which == KOLO_SPLIT_TEST,
                                  .no_test = which == KOLO_SPLIT_TRAIN,
                                  .replace = kolo_options_flag(o, "replace"),
-                                 .seekable = kolo_options_flag(o, "seekable")};
+                                 .seekable = kolo_options_flag(o, "seekable"),
+                                 .stopped = is_stopped};
     if (!has_one(o, "a data set")) return 2;
+    stop_signals_ask();
     const kolo_status status = kolo_dataset_pack(o->rest[0], &opts, kolo_options_text(o, "out"));
-    return status == KOLO_OK ? 0 : report_failure(status);
+    if (status == KOLO_OK) return 0;
+    const int code = report_failure(status), signal = stop_signals_asked();
+    return signal > 0 ? 128 + signal : code;
 }
 
 /* ---- ledger ---- */

@@ -54,19 +54,34 @@ static void use_alternate_stack(void) {
     if (sigaltstack(NULL, &now) == 0 && now.ss_flags & SS_DISABLE) sigaltstack(&own, NULL);
 }
 
-static void catch (int signal, void (*handler)(int)) {
-    struct sigaction now, action = {.sa_handler = handler, .sa_flags = SA_ONSTACK | SA_RESTART};
+static void catch_with(int signal, void (*handler)(int), int flags) {
+    struct sigaction now, action = {.sa_handler = handler, .sa_flags = SA_RESTART | flags};
     sigaction(signal, NULL, &now);
     if (now.sa_handler != SIG_IGN) sigaction(signal, &action, NULL);
 }
 
+static void catch (int signal, void (*handler)(int)) { catch_with(signal, handler, SA_ONSTACK); }
+
+static const int signals[] = {SIGHUP, SIGINT, SIGTERM};
+
 void stop_signals_catch(const char *folder) {
-    static const int signals[] = {SIGHUP, SIGINT, SIGTERM};
     int length = folder ? snprintf(resumable, sizeof resumable, "%s%s", folder, LAUNCH_LATEST) : 0;
     if (length >= (int)sizeof resumable) *resumable = '\0';
     use_alternate_stack();
     for (size_t i = 0; i < KOLO_COUNT(signals); i++) catch (signals[i], stop);
 }
+
+/* ---- ending ---- */
+
+static atomic_int asked;
+
+static void ask(int signal) { atomic_store(&asked, signal); }
+
+void stop_signals_ask(void) {
+    for (size_t i = 0; i < KOLO_COUNT(signals); i++) catch_with(signals[i], ask, (int)SA_RESETHAND);
+}
+
+int stop_signals_asked(void) { return atomic_load(&asked); }
 
 /* ---- saving ---- */
 

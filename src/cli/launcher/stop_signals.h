@@ -14,5 +14,11 @@ void stop_signals_catch(const char *folder);
  * and timeout may signal a process twice, by itself and as one of its group. */
 void stop_signals_save(double seconds, bool rank);
 
+/* From now on the first of SIGHUP, SIGINT and SIGTERM asks the command to end, and another one ends
+ * it. */
+void stop_signals_ask(void);
+/* The signal that has asked; 0: none has. */
+int stop_signals_asked(void);
+
 /* Whether this process has been asked to save. */
 bool stop_signals_ask_to_save(void *arg);

@@ -31,7 +31,7 @@ typedef struct packer {
     int tensors;
     stream parts[2][PARTS]; /* by split */
     int64_t *ends[2][2];    /* of encoded images and masks, by split */
-    bool seekable;
+    const kolo_pack_opts *opts;
 } packer;
 
 static const char *const splits[] = {[KOLO_SPLIT_TRAIN] = "train", [KOLO_SPLIT_TEST] = "test"};
@@ -106,7 +106,7 @@ static kolo_status fetch(const packer *p, const kolo_dataset *d, int which, int6
     uint8_t *bytes;
     size_t length;
     KOLO_TRY(fetch_of(d, which)(d->own, i, e));
-    if (!p->seekable || which != 0) return KOLO_OK;
+    if (!p->opts->seekable || which != 0) return KOLO_OK;
     KOLO_TRY(kolo_image_make_seekable((const uint8_t *)e->bytes, e->length, &bytes, &length));
     if (!bytes) return KOLO_OK;
     kolo_free(e->bytes);
@@ -115,12 +115,20 @@ static kolo_status fetch(const packer *p, const kolo_dataset *d, int which, int6
     return KOLO_OK;
 }
 
+/* Before each sample. */
+static kolo_status check_stop(const packer *p) {
+    const kolo_pack_opts *o = p->opts;
+    if (!o->stopped || !o->stopped(o->stopped_arg)) return KOLO_OK;
+    return KOLO_FAIL(KOLO_ERR_IO, "packing was stopped: nothing is written");
+}
+
 /* Calls `each` with the bytes of each file. */
 static kolo_status each_file(const kolo_dataset *d, int which, packer *p,
                              kolo_status (*each)(packer *p, const kolo_dataset *d, int which,
                                                  int64_t i, const kolo_encoded *e)) {
     for (int64_t i = 0; i < d->info.count; i++) {
         kolo_encoded e = {0};
+        KOLO_TRY(check_stop(p));
         kolo_status status = fetch(p, d, which, i, &e);
         if (status == KOLO_OK) status = each(p, d, which, i, &e);
         kolo_free(e.name);
@@ -198,7 +206,8 @@ static kolo_status write_decoded(packer *p, const kolo_dataset *d) {
         if (!sample[f]) status = KOLO_NOMEM(bytes[f]);
     }
     for (int64_t i = 0; i < d->info.count && status == KOLO_OK; i++) {
-        status = kolo_dataset_gather(d, &i, 1, sample);
+        status = check_stop(p);
+        if (status == KOLO_OK) status = kolo_dataset_gather(d, &i, 1, sample);
         for (int f = 0; f < 2 && status == KOLO_OK; f++) {
             status = append(p, &p->parts[d->info.split][f], sample[f], bytes[f]);
         }
@@ -336,9 +345,10 @@ static kolo_status check_sets(const kolo_dataset *const *sets, const kolo_pack_o
 /* Packs the splits, of which one may be NULL. */
 static kolo_status write_pack(const kolo_dataset *const *sets, const kolo_pack_opts *o,
                               const char *path) {
-    packer p = {.seekable = o->seekable};
+    packer p = {.opts = o};
     KOLO_TRY(check_sets(sets, o, path));
     const bool decoded = o->decoded || !(sets[0] ? sets[0] : sets[1])->encoded;
+    KOLO_TRY(kolo_file_sweep(path));
     KOLO_TRY(kolo_safetensors_create(path, &p.writer));
     kolo_status status = write_all(&p, sets, decoded, path);
     if (status == KOLO_OK) {

@@ -169,7 +169,8 @@ static kolo_status sweep_one(void *arg, const char *name) {
     }
     /* ".checkpoint-500.safetensors.1234.tmp", as kolo_file_create names it; ".latest.1234.tmp". */
     size_t length = strlen(name);
-    bool left = (strncmp(name, ".checkpoint-", 12) == 0 || strncmp(name, ".latest.", 8) == 0) &&
+    bool left = (strncmp(name, ".checkpoint-", 12) == 0 || strncmp(name, ".tables-", 8) == 0 ||
+                 strncmp(name, ".latest.", 8) == 0) &&
                 length > 4 && strcmp(name + length - 4, ".tmp") == 0;
     return s->temporary && left ? remove_from(s->folder, name) : KOLO_OK;
 }

@@ -16,6 +16,7 @@
 #include <errno.h>
 #include <jansson.h>
 #include <poll.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -377,6 +378,28 @@ static void a_pack_is_whole_or_is_not(void **state) {
     }
 }
 
+/* The first signal ends packing, without a file. */
+static void packing_ends_upon_a_signal(void **state) {
+    int temporary = 0;
+    const int64_t hangs = test_hangs_ns();
+    forget_run();
+    ASSERT_OK(kolo_folder_make("run"));
+    kolo_process job =
+        test_job_start((char *[]){"sh", "-c",
+                                  "exec '" KOLO_COMMAND "' data pack synthetic:N=200000,test=1 "
+                                  "--out run/set.pack >out 2>err",
+                                  NULL});
+    for (; temporary == 0; poll(NULL, 0, 1)) {
+        assert_true(kolo_now_ns() < hangs);
+        ASSERT_OK(kolo_folder_each("run", count_temporary, &temporary));
+    }
+    kolo_process_signal(&job, SIGINT, false);
+    assert_int_equal(test_job_end(&job).code, 128 + SIGINT);
+    assert_reports("stopped", "packing was stopped: nothing is written");
+    assert_folder("stopped", 2, false);
+    assert_false(kolo_file_exists("run/set.pack"));
+}
+
 /* What cannot fit is refused before the first step, with the figures; what may not fit is a
  * warning. */
 static void space_is_checked_before_a_run(void **state) {
@@ -469,6 +492,7 @@ TEST_MAIN(test_save_errors) {
         cmocka_unit_test(files_of_the_start_and_the_end_are_needed),
         cmocka_unit_test(a_checkpoint_has_its_rows_or_is_none),
         cmocka_unit_test(a_pack_is_whole_or_is_not),
+        cmocka_unit_test(packing_ends_upon_a_signal),
         cmocka_unit_test(space_is_checked_before_a_run),
         cmocka_unit_test(steps_do_not_wait_for_the_disk),
         cmocka_unit_test(a_full_file_system_keeps_what_it_has),

@@ -14,6 +14,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <unistd.h>
 
 #define CORPUS KOLO_SOURCE_DIR "/tests/fuzz/corpus/image/"
@@ -327,6 +328,32 @@ static void files_are_replaced_on_request_only(void **state) {
     assert_false(kolo_file_exists("q"));
 }
 
+static bool stop_after(void *arg) { return (*(int *)arg)-- == 0; }
+
+/* Packing that is stopped leaves nothing; what a killed one has left is removed, that of one that
+ * goes on is not. */
+static void nothing_is_left_of_what_was_stopped(void **state) {
+    static const char spec[] = "synthetic:N=4,test=2,shape=1x2x2,classes=2";
+    for (int after = 0; after < 7; after += 3) {
+        int left = after;
+        const kolo_pack_opts opts = {.stopped = stop_after, .stopped_arg = &left};
+        const kolo_status status = kolo_dataset_pack(spec, &opts, "stopped");
+        assert_int_equal(status, after < 6 ? KOLO_ERR_IO : KOLO_OK);
+        if (after < 6)
+            assert_string_equal(kolo_last_error(), "packing was stopped: nothing is written");
+        assert_int_equal(kolo_file_exists("stopped"), after == 6);
+    }
+    ASSERT_OK(kolo_file_write(".left.123456.tmp", "left", 4));
+    ASSERT_OK(kolo_file_write(".left.123457.tmp", "live", 4));
+    ASSERT_OK(kolo_file_write(".left.x.tmp", "mine", 4));
+    const int fd = open(".left.123457.tmp", O_RDONLY | O_CLOEXEC);
+    assert_int_equal(flock(fd, LOCK_EX), 0);
+    ASSERT_OK(kolo_dataset_pack(spec, NULL, "left"));
+    assert_false(kolo_file_exists(".left.123456.tmp"));
+    assert_true(kolo_file_exists(".left.123457.tmp") && kolo_file_exists(".left.x.tmp"));
+    close(fd);
+}
+
 static void failing_memory_is_reported(void **state) {
     static const char spec[] = "synthetic:N=4,test=2,shape=1x2x2,classes=2";
     kolo_status status = KOLO_ERR_NOMEM;
@@ -358,6 +385,7 @@ TEST_MAIN(test_pack) {
         cmocka_unit_test(other_data_are_named),
         cmocka_unit_test(splits_match),
         cmocka_unit_test(files_are_replaced_on_request_only),
+        cmocka_unit_test(nothing_is_left_of_what_was_stopped),
         cmocka_unit_test(failing_memory_is_reported),
     };
     return cmocka_run_group_tests(tests, test_folder_enter, test_folder_leave);
