@@ -62,7 +62,7 @@ typedef struct kolo_dump_opts {
     const char *worker_weights;
     int zero;        /* level of ZeRO; 0: none */
     bool share;      /* the plan of workers of a host that share parameters, where the options
-                        allow it; not of SCHEDULE */
+                        allow it, or each have a copy of a small model; not of SCHEDULE */
     bool cross_step; /* with several ranks: updates may run in the next step, as in kolo_train */
     int ranks;       /* SERVERS: of these; SCHEDULE, and all with zero or share: size of the group;
                         default 2, or that of mesh */

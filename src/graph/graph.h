@@ -97,6 +97,7 @@ typedef struct kolo_node {
     kolo_attr attr[KOLO_MAX_ATTRS];
     bool with_updates; /* as that of an op */
     bool recomputed;   /* a copy of a forward node, for the backward pass */
+    bool late;         /* moved behind the gradients of the first layer, by the pass late_weights */
     kolo_step_segment segment;
     int chunk;        /* of the stage, by the pass segments */
     int unit;         /* of the model, from 1, by the pass units; negative: of its backward pass */

@@ -49,6 +49,7 @@ void kolo_node_print(const kolo_graph *g, const kolo_node *n, kolo_text *text) {
         }
     }
     if (n->recomputed) kolo_text_add(text, " recomputed");
+    if (n->late) kolo_text_add(text, " late");
 }
 
 void kolo_graph_print(const kolo_graph *g, kolo_text *text) {

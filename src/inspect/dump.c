@@ -13,6 +13,7 @@
 #include "train/session/compression.h"
 #include "train/session/owner.h"
 #include "train/session/setup_parts.h"
+#include "train/session/share.h"
 #include "train/session/tuning.h"
 
 #include <string.h>
@@ -210,6 +211,16 @@ static int plan_ranks(const kolo_dump_opts *o) {
     return several ? o->ranks : 1;
 }
 
+static kolo_status build_model(const void *opts, kolo_graph **graph) { return build(opts, graph); }
+
+/* As in kolo train, the ranks of a host share the parameters or have copies. */
+static kolo_status choose_copies(const kolo_dump_opts *o, kolo_plan_opts *opts) {
+    if (!opts->share || o->evaluate) return KOLO_OK;
+    KOLO_TRY(kolo_prefers_copies(opts, o->ranks, build_model, o, &opts->near));
+    opts->share = !opts->near;
+    return KOLO_OK;
+}
+
 /* A plan as a rank of a group compiles it. The ranks are threads, of which only this one exists:
  * compiling is local to each rank. */
 static kolo_status dump_plan(const kolo_dump_opts *o, kolo_tuner *tuner, kolo_text *text) {
@@ -234,6 +245,7 @@ static kolo_status dump_plan(const kolo_dump_opts *o, kolo_tuner *tuner, kolo_te
     opts.n_bucket_sizes = n_sizes;
     opts.algorithm = o->algorithm;
     opts.cross_step &= ranks > 1 && kolo_mesh_stages(&opts.mesh) <= 1;
+    KOLO_TRY_GOTO(choose_copies(o, &opts), done);
     KOLO_TRY_GOTO(add_ranges(o, &opts, store, comms[o->rank]), done);
     KOLO_TRY_GOTO(build(o, &g), done);
     KOLO_TRY_GOTO(kolo_plan_compile(g, &opts, store, comms[o->rank], &plan), done);

@@ -116,7 +116,9 @@ static void place(const mover *m, int32_t last) {
         if (!m->moves[i]) m->order[n++] = g->nodes[i];
     }
     for (int32_t i = last; i >= 0; i--) {
-        if (m->moves[i]) m->order[n++] = g->nodes[i];
+        if (!m->moves[i]) continue;
+        g->nodes[i]->late = true;
+        m->order[n++] = g->nodes[i];
     }
     for (int32_t i = last + 1; i < g->n_nodes; i++) m->order[n++] = g->nodes[i];
 }

@@ -11,20 +11,21 @@ static const double waited = 0.02, flops_per_second = 100e9, bytes_per_second = 
 
 /* Whether updates may run in the next step (pass/cross_step.c), and what is computed before them
  * may (pass/late_weights.c). */
-static bool runs_ahead(const kolo_session_config *c) {
-    const kolo_optimizer_opts *o = &c->plan.optimizer;
+static bool runs_ahead(const kolo_plan_opts *plan) {
+    const kolo_optimizer_opts *o = &plan->optimizer;
     const bool norms =
         o->clip > 0 || o->kind == KOLO_OPTIMIZER_LARS || o->kind == KOLO_OPTIMIZER_LAMB;
-    return c->plan.cross_step && !c->plan.completes && !norms && c->plan.zero == 0 &&
-           c->shards == 0 && c->accumulate <= 1 && !c->plan.sync_batch_norm;
+    return plan->cross_step && !plan->completes && !norms && plan->zero == 0 && plan->shards == 0 &&
+           plan->micro_batches <= 1 && !plan->sync_batch_norm;
 }
 
-kolo_status kolo_session_prefers_copies(const kolo_session_config *c, int ranks, bool *copies) {
+kolo_status kolo_prefers_copies(const kolo_plan_opts *plan, int ranks, kolo_share_build *build,
+                                const void *arg, bool *copies) {
     kolo_graph *g;
     double flops = 0, bytes = 0;
     *copies = false;
-    if (!runs_ahead(c)) return KOLO_OK;
-    KOLO_TRY(kolo_session_build(c, c->batch, &g));
+    if (!runs_ahead(plan)) return KOLO_OK;
+    KOLO_TRY(build(arg, &g));
     for (int32_t i = 0; i < g->n_nodes; i++) flops += kolo_node_cost(g, g->nodes[i]).flops;
     for (int32_t v = 0; v < g->n_values; v++) {
         const bool param = g->values[v].kind == KOLO_VALUE_PARAM;
@@ -35,6 +36,18 @@ kolo_status kolo_session_prefers_copies(const kolo_session_config *c, int ranks,
     const double update = 5 * bytes / bytes_per_second; /* three reads, two writes with momentum */
     *copies = bytes < LARGE && update * (1 - 1.0 / ranks) < waited * step;
     return KOLO_OK;
+}
+
+static kolo_status build_batch(const void *config, kolo_graph **graph) {
+    const kolo_session_config *c = config;
+    return kolo_session_build(c, c->batch, graph);
+}
+
+kolo_status kolo_session_prefers_copies(const kolo_session_config *c, int ranks, bool *copies) {
+    kolo_plan_opts plan = c->plan;
+    plan.micro_batches = c->accumulate;
+    plan.shards = c->shards;
+    return kolo_prefers_copies(&plan, ranks, build_batch, c, copies);
 }
 
 const char *kolo_session_unshared(const kolo_session_config *c, const kolo_comm *comm) {

@@ -313,6 +313,49 @@ static void plans_show_what_is_shared(void **state) {
     kolo_dump_free(text);
 }
 
+/* Counts the lines of a plan with the op `op` that end with "late"; *all: those of any op. */
+static int count_late(const kolo_dump_opts *opts, const char *op, int *all) {
+    char *text;
+    int n = 0;
+    *all = 0;
+    ASSERT_OK(kolo_dump(opts, &text));
+    for (char *line = text, *end; (end = strchr(line, '\n')); line = end + 1) {
+        *end = '\0';
+        if (end - line < 5 || strcmp(end - 5, " late") != 0) continue;
+        (*all)++;
+        n += strstr(line, op) != NULL;
+    }
+    kolo_dump_free(text);
+    return n;
+}
+
+/* The ranks of a host have copies of a small model, and compute the weights of its last layers
+ * last; those of several hosts, the ones that the next step needs second. */
+static void plans_show_late_weights(void **state) {
+    const kolo_dump_opts near = {.what = KOLO_DUMP_PLAN,
+                                 .model = "lenet",
+                                 .optimizer.momentum = 0.9,
+                                 .share = true,
+                                 .cross_step = true,
+                                 .ranks = 2};
+    kolo_dump_opts hosts = near, shared = near;
+    char *text;
+    int all;
+    assert_int_equal(count_late(&near, " = linear_bwd_weights(", &all), 3);
+    assert_int_equal(all, 3);
+    ASSERT_OK(kolo_dump(&near, &text));
+    assert_null(strstr(text, "shared"));
+    kolo_dump_free(text);
+    hosts.mesh = "dp=2";
+    assert_int_equal(count_late(&hosts, " = conv2d_bwd_weights(", &all), 1);
+    assert_int_equal(all, 1);
+    shared.optimizer.clip = 1; /* updates need all sums */
+    assert_int_equal(count_late(&shared, "", &all), 0);
+    ASSERT_OK(kolo_dump(&shared, &text));
+    assert_non_null(strstr(text, "shared: barrier"));
+    kolo_dump_free(text);
+}
+
 /* Nothing is gathered on a host that has one copy of the parameters. */
 static void level_3_is_level_2_where_parameters_are_shared(void **state) {
     char *plans[2];
@@ -337,6 +380,7 @@ TEST_MAIN(test_share) {
         cmocka_unit_test(rank_0_alone_needs_a_folder),
         cmocka_unit_test(survivors_name_a_lost_rank),
         cmocka_unit_test(plans_show_what_is_shared),
+        cmocka_unit_test(plans_show_late_weights),
         cmocka_unit_test(level_3_is_level_2_where_parameters_are_shared),
     };
     return cmocka_run_group_tests(tests, test_folder_enter, test_folder_leave);
