@@ -61,7 +61,8 @@ typedef struct kolo_optimizer_opts {
 /* Which independent operations run at the same time, each on one thread of a rank. No bit of a
  * result depends on it. */
 typedef enum kolo_lanes {
-    KOLO_LANES_MEASURED, /* those that the measured times of kernels predict to gain by it */
+    KOLO_LANES_MEASURED, /* those that the measured times of kernels predict to gain by it, and that
+                            do in the first steps */
     KOLO_LANES_OFF,      /* none */
     KOLO_LANES_ALL,      /* all that are independent of each other: for tests */
 } kolo_lanes;

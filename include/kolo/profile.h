@@ -44,6 +44,7 @@ typedef struct kolo_profile {
     double bound_ms;    /* sum over rows */
     double phase_ms[KOLO_PHASES]; /* medians */
     int regions; /* whose operations ran at the same time, in lanes; 0 unless they were asked for */
+    int tried;   /* these, and regions that were slower so */
     int64_t arena_bytes, scratch_bytes, gradient_bytes, store_bytes, peak_rss_bytes;
     const kolo_profile_row *rows;
     int n_rows;
@@ -51,7 +52,7 @@ typedef struct kolo_profile {
 
 /* A zero field takes its default. */
 typedef struct kolo_profile_opts {
-    int64_t steps; /* measured, after two warm-up steps; default 10 */
+    int64_t steps; /* measured, after two warm-up steps, or those that try lanes; default 10 */
     bool lanes; /* as the options of the run have them, instead of one operation after another; the
                    ms of a row is then its share of the time of its region */
     bool times_only;     /* neither kernels by themselves nor the machine are measured: alone_ms,

@@ -277,8 +277,9 @@ typedef struct kolo_train_opts {
     /* Each elementwise operation runs by itself. Else those that follow each other run piece by
      * piece, so that what they pass on stays in the cache; no bit depends on it. */
     bool no_chains;
-    kolo_lanes lanes; /* with several threads; needs measured times, so an autotune other than
-                         OFF. KOLO_LANES_MEASURED has no effect on a device with its own memory */
+    kolo_lanes lanes; /* with several threads and measured times: without autotune, or a file of
+                         times of lanes, there are none. KOLO_LANES_MEASURED has no effect on a
+                         device with its own memory */
     kolo_autotune autotune;
     const char *tuning; /* file of measured times, read and written by rank 0; NULL: none. The times
                            that were used are also written to tuning.txt in out_dir */
@@ -347,7 +348,8 @@ typedef struct kolo_train_opts {
                        step (synthetic images without `data`). No loader and no evaluation; `epochs`
                        is ignored and `steps` defaults to 100 */
     int64_t untimed_steps;         /* first steps that the result's times of steps and phases leave
-                                      out, as they touch memory for the first time; default none */
+                                      out, as they touch memory for the first time; if there are
+                                      any, also those that try lanes; default none */
     kolo_step_time *times_by_rank; /* room for a row per worker, which the run fills; borrowed;
                                       NULL: not wanted */
     struct kolo_train_memory *memory_by_rank; /* the same, of `memory` of the result; on all

@@ -15,6 +15,7 @@
 #include "base/process.h"
 #include "inspect/machine.h"
 #include "kernel/parallel.h"
+#include "plan/lane_trial.h"
 #include "train/record/trace.h"
 #include "train/session/agree.h"
 #include "train/session/memory.h"
@@ -143,10 +144,18 @@ static kolo_status record_step(profiler *p) {
     return KOLO_OK;
 }
 
-static kolo_status record_steps(profiler *p) {
+/* Runs the steps before those that are recorded: where there are lanes, until all are chosen. */
+static kolo_status warm_up(profiler *p) {
     double unused;
-    kolo_status status = KOLO_OK;
-    for (int i = 0; i < WARM_UP && status == KOLO_OK; i++) status = one_step(p, &unused);
+    int64_t steps = kolo_plan_lanes_of(p->plan).undecided > 0 ? KOLO_LANE_TRIAL_RUNS : WARM_UP;
+    if (p->comm) KOLO_TRY(kolo_allreduce(p->comm, &steps, 1, KOLO_DTYPE_I64, KOLO_MAX));
+    for (int64_t i = 0; i < steps; i++) KOLO_TRY(one_step(p, &unused));
+    kolo_plan_describe(p->plan, p->infos);
+    return KOLO_OK;
+}
+
+static kolo_status record_steps(profiler *p) {
+    kolo_status status = warm_up(p);
     kolo_plan_observe(p->plan, record, p);
     for (p->run = 0; p->run < p->runs; p->run++) {
         KOLO_TRY(kolo_agree(p->together, status));
@@ -247,8 +256,9 @@ static kolo_status put_together(const profiler *p, owned_profile *o) {
     for (int i = 0; i < p->n_steps; i++) {
         KOLO_TRY(make_row(p, i, &o->texts, &o->rows[i]));
         o->profile.bound_ms += o->rows[i].bound_ms;
-        o->profile.regions = (int)kolo_max_i64(o->profile.regions, p->infos[i].region);
     }
+    o->profile.regions = kolo_plan_lanes_of(p->plan).chosen;
+    o->profile.tried = kolo_plan_lanes_of(p->plan).regions;
     o->profile.rows = o->rows;
     return KOLO_OK;
 }
@@ -271,7 +281,6 @@ static kolo_status prepare(profiler *p) {
         !p->span_ms || !p->times) {
         return KOLO_NOMEM(n * runs * sizeof *p->ms);
     }
-    kolo_plan_describe(p->plan, p->infos);
     kolo_plan_memory memory = kolo_plan_memory_of(p->plan);
     size_t touched = memory.arena + memory.scratch + memory.gradients + memory.store;
     KOLO_TRY(kolo_resident_batch_load(&p->setup, kolo_session_data_rank(p->session), &p->resident));

@@ -7,6 +7,7 @@
 #include "comm/engine/request.h"
 #include "kolo/profile.h"
 #include "pass/bucket_plan.h"
+#include "plan/lane_trial.h"
 #include "train/session/agree.h"
 #include "train/session/setup.h"
 #include "train/session/sum_time.h"
@@ -18,7 +19,7 @@
 
 enum {
     DEFAULT_STEPS = 10,
-    UNTIMED_STEPS = 2, /* before those that are measured */
+    UNTIMED_STEPS = 2, /* before those that are measured, where none try lanes */
     SUM_MS = 150,      /* to measure sums of one size */
 };
 
@@ -259,8 +260,10 @@ static kolo_status run(predictor *p, int64_t steps, owned_model *o) {
     KOLO_TRY(kolo_sum_time_measure(p->comm, p->opts.algorithm, SUM_MS, &p->sum));
     KOLO_TRY(find_gradients(p));
     KOLO_TRY(kolo_agree(p->comm, predict_all(p, o)));
-    p->opts.steps = UNTIMED_STEPS + steps;
-    p->opts.untimed_steps = UNTIMED_STEPS;
+    int64_t untimed = p->profile->tried > 0 ? KOLO_LANE_TRIAL_RUNS : UNTIMED_STEPS;
+    KOLO_TRY(kolo_allreduce(p->comm, &untimed, 1, KOLO_DTYPE_I64, KOLO_MAX));
+    p->opts.steps = untimed + steps;
+    p->opts.untimed_steps = untimed;
     KOLO_TRY(kolo_train(p->comm, &p->opts, NULL, NULL, &measured));
     fill(p, &measured, &o->prediction);
     return KOLO_OK;

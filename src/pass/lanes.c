@@ -10,6 +10,7 @@
  * thread while others run such nodes too. Parts are dealt to lanes longest first; a region counts
  * the time of its longest lane. Dynamic programming over the order of the nodes takes the regions
  * with the least time in all. A node whose results on one thread have other bits is in no region.
+ * These are predictions: the first runs decide which regions run in lanes (plan/lane_trial.h).
  *
  * What is communicated, updates, and what runs once per step stay outside: a region is of one
  * segment and chunk of a stage. The memory of what a region touches is not reused within it

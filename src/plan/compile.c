@@ -272,11 +272,7 @@ void kolo_plan_destroy(kolo_plan *p) {
     kolo_plan_destroy_requests(p);
     kolo_crossings_destroy(p);
     if (!p->adds_to) kolo_shard_sum_destroy(p->sum);
-    for (int i = 0; i < p->n_steps; i++) {
-        kolo_plan_unbind(p, &p->steps[i]);
-        const kolo_kernel *kernel = p->steps[i].kernel;
-        if (kernel && kernel->release && p->steps[i].state) kernel->release(p->steps[i].state);
-    }
+    kolo_plan_free_steps(p);
     if (p->store->deferring == p) p->store->deferring = NULL;
     if (p->begun) kolo_store_leave_background(p->store);
     if (p->arena && p->comm && p->map.bucket_bytes > 0) {
@@ -292,9 +288,7 @@ void kolo_plan_destroy(kolo_plan *p) {
     kolo_free(p->ready_ns);
     kolo_free(p->needed_ns);
     kolo_free(p->deferred);
-    kolo_free(p->calls);
     kolo_free(p->transfers);
-    kolo_free(p->steps);
     kolo_free(p->entries);
     kolo_free(p->shared);
     kolo_free(p->readers);

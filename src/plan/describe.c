@@ -105,19 +105,21 @@ static const char *parameter_of(const kolo_graph *g, const kolo_node *n) {
 
 static kolo_step_info describe(const kolo_plan *p, const kolo_step *step) {
     const kolo_node *n = p->graph->nodes[step->node];
+    const kolo_lane_trial *trial = kolo_plan_trial(p, step);
+    const bool lanes = trial && (trial->lanes || !trial->chosen);
     kolo_step_info info = {.kind = step->kind,
                            .phase = step->phase,
                            .once = step->once_per_step,
                            .bucket = step->bucket,
-                           .region = n->region,
-                           .lane = step->lane,
+                           .region = lanes ? n->region : 0,
+                           .lane = lanes ? step->lane : 0,
                            .op = n->op->name};
     int64_t first, count;
     if (step->kind != KOLO_STEP_KERNEL) return info;
     const kolo_kernel *kernel = step->kernel;
     info.range = kolo_flat_range(p->graph, n->out[0], &first, &count);
     info.kernel = kernel->name;
-    info.implementation = kernel->implementation ? kernel->implementation(step->state) : "";
+    info.implementation = kernel->implementation ? kernel->implementation(step->all.state) : "";
     info.slow = kolo_kernel_is_ref(kernel) || strncmp(info.implementation, "ref", 3) == 0;
     info.parameter = parameter_of(p->graph, n);
     info.out = kolo_info(p->graph, n->out[0])->tensor;
@@ -206,11 +208,25 @@ void kolo_plan_describe(const kolo_plan *p, kolo_step_info *infos) {
     for (int i = 0; i < p->n_steps; i++) infos[i] = describe(p, &p->steps[i]);
 }
 
+kolo_plan_lanes kolo_plan_lanes_of(const kolo_plan *p) {
+    kolo_plan_lanes l = {0};
+    for (int i = 0; i < p->n_steps; i++) {
+        if (p->steps[i].region_end != i + 1) continue;
+        const kolo_lane_trial *trial = kolo_plan_trial(p, &p->steps[i]);
+        l.regions++;
+        l.chosen += trial->lanes;
+        l.undecided += !trial->chosen;
+        l.ms += trial->ns[0] / 1e6;
+        if (trial->lanes) l.saved_ms += (trial->ns[0] - trial->ns[1]) / 1e6;
+    }
+    return l;
+}
+
 void kolo_plan_repeat(const kolo_plan *p, int step) {
     const kolo_step *s = &p->steps[step];
     const bool any = p->chunks == 1 || s->segment == KOLO_SEGMENT_UPDATE;
     const int slot = any ? p->slot : p->first_slot[s->chunk];
-    if (s->kind == KOLO_STEP_KERNEL) kolo_plan_launch(p, s, &s->calls[2 * slot + p->ran_bank]);
+    if (s->kind == KOLO_STEP_KERNEL) kolo_plan_launch(p, s, &s->all.calls[2 * slot + p->ran_bank]);
     (void)kolo_regions_wait(p->store->regions);
 }
 

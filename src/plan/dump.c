@@ -124,9 +124,9 @@ static void print_reorders(const kolo_plan *p, kolo_text *text) {
     size_t bytes = 0;
     for (int i = 0; i < p->n_steps; i++) {
         const kolo_step *step = &p->steps[i];
-        if (step->kind != KOLO_STEP_KERNEL || step->spec.op != &kolo_op_reorder) continue;
+        if (step->kind != KOLO_STEP_KERNEL || step->all.spec.op != &kolo_op_reorder) continue;
         n++;
-        bytes += kolo_tensor_bytes(&step->spec.in[0]);
+        bytes += kolo_tensor_bytes(&step->all.spec.in[0]);
     }
     kolo_text_add(text, "reorders: %d, %zu bytes\n", n, bytes);
 }

@@ -2,9 +2,17 @@
 /* The structures of a plan. */
 
 #include "pass/pass.h"
+#include "plan/lane_trial.h"
 #include "plan/plan.h"
 #include "plan/shards.h"
 #include "plan/store.h"
+
+/* What runs a kernel. */
+typedef struct kolo_prepared {
+    kolo_kernel_spec spec;
+    void *state;      /* of the kernel */
+    kolo_call *calls; /* by slot, then by the store's current bank */
+} kolo_prepared;
 
 typedef struct kolo_step {
     kolo_step_kind kind;
@@ -17,14 +25,13 @@ typedef struct kolo_step {
     bool inside; /* runs in every micro-batch, also without samples: a POST or WAIT inside the
                     passes, or what no sample is needed for */
     const kolo_kernel *kernel;
-    kolo_kernel_spec spec;
-    void *state;           /* of the kernel */
+    kolo_prepared all;     /* on all threads */
+    kolo_prepared *alone;  /* on one thread, in a lane; NULL: it is in no region */
     const void **summands; /* by rank: of the input that the kernel adds up; NULL: none */
     kolo_step_segment segment;
     int chunk;
     int lane, region_end;     /* of a region of the pass lanes, and the step behind it; 0: none */
     int64_t begin_ns, end_ns; /* of the latest run in a lane, with an observer */
-    kolo_call *calls;         /* by slot, then by the store's current bank */
 } kolo_step;
 
 typedef struct kolo_deferred_step {
@@ -86,6 +93,8 @@ struct kolo_plan {
     size_t values_bytes, scratch_bytes; /* in the arena of the store: values, then scratch, */
     size_t lane_scratch_bytes;          /* of which each lane has so much */
     int threads;
+    kolo_lane_trial *trials; /* of the regions of the pass lanes, by number - 1 */
+    int n_regions;
     kolo_plan_summand *summands;
     const void **summand_addresses;
     int n_summands;
@@ -102,6 +111,10 @@ struct kolo_plan {
     void *observer_arg;
 };
 
+/* The trial of the region that a step is in; NULL: it is in none. */
+static inline kolo_lane_trial *kolo_plan_trial(const kolo_plan *p, const kolo_step *step) {
+    return step->alone ? &p->trials[p->graph->nodes[step->node]->region - 1] : NULL;
+}
 /* Sets the phase of every step. NOMEM. */
 kolo_status kolo_plan_set_phases(kolo_plan *plan);
 /* Runs the steps of a segment of the chunk whose slot is the plan's current one; `complete`: also
@@ -147,6 +160,7 @@ kolo_status kolo_plan_tie_store(kolo_plan *plan);
 /* Adds the steps and prepares their kernels. */
 kolo_status kolo_plan_add_steps(kolo_plan *plan, const kolo_plan_opts *opts,
                                 struct kolo_selections *selections);
+void kolo_plan_free_steps(kolo_plan *plan);
 /* map_memory.c */
 /* NOMEM, with what the plan needs, if its device has less memory than that; else OK. */
 kolo_status kolo_plan_check_device(const kolo_plan *plan);
@@ -170,7 +184,7 @@ kolo_status kolo_plan_reserve_flight(const kolo_plan *plan);
 /* Binds every step to the current addresses. */
 kolo_status kolo_plan_bind(kolo_plan *plan);
 /* Releases what the kernel of a step made of its addresses. */
-void kolo_plan_unbind(const kolo_plan *plan, kolo_step *step);
+void kolo_plan_unbind(const kolo_plan *plan, const kolo_step *step);
 /* Whether a node may run in a slot: one of its chunk, or the update, which is in any. */
 bool kolo_plan_is_of_slot(const kolo_plan *plan, const kolo_node *node, int slot);
 /* requests.c */

@@ -53,7 +53,7 @@ static kolo_status prepare(kolo_plan_pieces *x, piece *p, int64_t first, int64_t
                            size_t *scratch) {
     size_t bytes = 0;
     KOLO_ASSERT(x->step); /* of a range that is not empty */
-    p->spec = x->step->spec;
+    p->spec = x->step->all.spec;
     p->at = (size_t)first * sizeof(float);
     p->count = count;
     const bool narrows = narrow(p->spec.in, p->spec.n_in, x->count, count) &&
@@ -110,14 +110,14 @@ static void move(void **at, const kolo_tensor *whole, int n, int64_t range, size
 void kolo_plan_pieces_update(const kolo_plan *plan, const kolo_plan_pieces *pieces, int k) {
     const piece *p = &pieces->piece[k];
     if (p->count == 0) return;
-    kolo_call call = pieces->step->calls[plan->store->current];
+    kolo_call call = pieces->step->all.calls[plan->store->current];
     KOLO_ASSERT(!call.summands);
     call.spec = &p->spec;
     call.state = p->state;
     call.bound = NULL;
     call.scratch = pieces->scratch;
-    move(call.in, pieces->step->spec.in, pieces->step->spec.n_in, pieces->count, p->at);
-    move(call.out, pieces->step->spec.out, pieces->step->spec.n_out, pieces->count, p->at);
+    move(call.in, pieces->step->all.spec.in, pieces->step->all.spec.n_in, pieces->count, p->at);
+    move(call.out, pieces->step->all.spec.out, pieces->step->all.spec.n_out, pieces->count, p->at);
     pieces->kernel->run(&call);
 }
 

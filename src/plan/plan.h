@@ -375,7 +375,8 @@ typedef struct kolo_step_info {
     bool once;        /* per step: updates, and what depends on sums */
     bool range;       /* of a flat shard: other ranks have no such step if theirs is empty */
     int bucket;       /* POST, WAIT */
-    int region;       /* of the pass lanes, whose lanes run at the same time; 0: none */
+    int region;       /* of the pass lanes, whose lanes run at the same time; 0: none, or it was
+                         slower in lanes in the first runs */
     int lane;         /* of the region; else 0 */
     /* KERNEL only: */
     const char *op, *kernel;
@@ -400,6 +401,14 @@ int kolo_plan_list_gradients(const kolo_plan *plan, kolo_ready_gradient *gradien
 const char *kolo_plan_gradient_name(const kolo_plan *plan, int bucket);
 /* Fills infos[0..kolo_plan_n_steps). */
 void kolo_plan_describe(const kolo_plan *plan, kolo_step_info *infos);
+/* The regions of the pass lanes. The first runs of each take turns, in lanes and one step after
+ * another; then it runs in the faster way (lane_trial.h). */
+typedef struct kolo_plan_lanes {
+    int regions, chosen, undecided; /* chosen: in lanes from now on; undecided: not measured yet */
+    double ms, saved_ms;            /* of all that are decided, one step after another; and what
+                                       lanes save of it */
+} kolo_plan_lanes;
+kolo_plan_lanes kolo_plan_lanes_of(const kolo_plan *plan);
 /* Repeats the kernel of a step on the current contents of memory, to measure it; call it from the
  * observer, for that step. In-place kernels change their results. */
 void kolo_plan_repeat(const kolo_plan *plan, int step);

@@ -22,6 +22,7 @@ typedef struct part {
     bool apart;        /* the gradients of the shard are not summed */
     bool empty;        /* a micro-batch without samples: this rank adds nothing to what it posts */
     bool outside;      /* nothing inside the passes */
+    bool alone;        /* kernels run on one thread, in lanes */
     unsigned segments; /* of these alone, a bit each; 0: all */
     int chunk;         /* with segments: of this chunk alone, and of the update */
     const int *groups; /* by step: of these `group` alone, and -1; NULL: all */
@@ -136,8 +137,15 @@ static kolo_status abort_ranks(const kolo_plan *p, kolo_status status) {
     return status; /* with the text, as the reason */
 }
 
+/* The call of a kernel in the run. */
+static const kolo_call *call_of(const kolo_plan *p, const kolo_step *step, part run,
+                                const progress *now) {
+    const kolo_prepared *prepared = run.alone ? step->alone : &step->all;
+    return &prepared->calls[2 * p->slot + now->bank];
+}
+
 static kolo_status run_kernel(kolo_plan *p, const kolo_step *step, const kolo_call *call) {
-    if (!p->transfers && !step->spec.op->custom) {
+    if (!p->transfers && !step->all.spec.op->custom) {
         step->kernel->run(call);
         return KOLO_OK;
     }
@@ -169,7 +177,7 @@ static kolo_status run_step(kolo_plan *p, const kolo_step *step, part run, progr
     case KOLO_STEP_KERNEL:
         enter(p, now, step->phase);
         if (run.empty) kolo_plan_clear_gradient(p, step);
-        KOLO_TRY(run_kernel(p, step, &step->calls[2 * p->slot + now->bank]));
+        KOLO_TRY(run_kernel(p, step, call_of(p, step, run, now)));
         if (step->folds) fold_part(p, step);
         return progress_behind(p, now);
     case KOLO_STEP_POST:
@@ -377,8 +385,8 @@ static bool takes_over(const kolo_plan *p, part run) {
 
 /* ---- runs ---- */
 
-/* A region that runs. Its fields are shared by all lanes but for `now` and `status`, which are
- * those of lane 0, on the thread of the plan. */
+/* A region that runs in lanes. Its fields are shared by all lanes but for `now` and `status`, which
+ * are those of lane 0, on the thread of the plan. */
 typedef struct region {
     kolo_plan *plan;
     part run;
@@ -394,7 +402,7 @@ static void run_in_first_lane(const region *r, kolo_step *step) {
 
 static void run_in_lane(const region *r, kolo_step *step) {
     if (r->run.empty) kolo_plan_clear_gradient(r->plan, step);
-    step->kernel->run(&step->calls[2 * r->plan->slot + r->now->bank]);
+    step->kernel->run(call_of(r->plan, step, r->run, r->now));
     if (step->folds) fold_part(r->plan, step);
 }
 
@@ -413,27 +421,54 @@ static void run_lane(const void *job, int lane, int64_t begin, int64_t end) {
     }
 }
 
-static bool any_due(const kolo_plan *p, int begin, int end, part run) {
-    for (int i = begin; i < end; i++) {
-        if (is_due(p, &p->steps[i], run)) return true;
-    }
-    return false;
+static int count_due(const kolo_plan *p, int begin, int end, part run) {
+    int n = 0;
+    for (int i = begin; i < end; i++) n += is_due(p, &p->steps[i], run);
+    return n;
 }
 
 /* Runs the steps of a region, each lane on a thread. All threads take part, so that the team of
  * threads stays the same from loop to loop. */
-static kolo_status run_region(kolo_plan *p, int begin, part run, progress *now) {
+static kolo_status run_lanes(kolo_plan *p, int begin, int end, part run, progress *now) {
     kolo_status status = KOLO_OK;
-    const region r = {p, run, begin, p->steps[begin].region_end, now, &status};
-    KOLO_TRY(run_deferred_before(p, r.end - 1, now));
-    if (!any_due(p, begin, r.end, run)) return KOLO_OK; /* an update, another segment */
+    region r = {p, run, begin, end, now, &status};
+    r.run.alone = true;
     kolo_kernel_parallel(p->threads, p->threads, run_lane, &r);
     KOLO_TRY(status);
-    for (int i = begin; i < r.end && p->observer; i++) {
+    for (int i = begin; i < end && p->observer; i++) {
         const kolo_step *step = &p->steps[i];
         if (!is_due(p, step, run)) continue;
         p->observer(p->observer_arg, i, step->kind, step->bucket, step->begin_ns, step->end_ns);
     }
+    return KOLO_OK;
+}
+
+/* The steps [begin, end), one after another. `slot`: the current one. */
+static kolo_status run_one_by_one(kolo_plan *p, int begin, int end, part run, int slot,
+                                  progress *now) {
+    for (int i = begin; i < end; i++) {
+        KOLO_TRY(run_deferred_before(p, i, now));
+        if (!is_due(p, &p->steps[i], run)) continue;
+        p->slot = slot_of(p, &p->steps[i], run, slot);
+        KOLO_TRY(run_observed(p, i, run, now));
+    }
+    return KOLO_OK;
+}
+
+/* Runs a region in one of its two ways. A run of all of it is one of its trial. */
+static kolo_status run_region(kolo_plan *p, int begin, part run, int slot, progress *now) {
+    const kolo_step *first = &p->steps[begin]; /* the others have the same segment and chunk */
+    const int end = first->region_end, due = count_due(p, begin, end, run);
+    kolo_lane_trial *trial = kolo_plan_trial(p, first);
+    const bool in_lanes = due > 0 && kolo_lane_trial_in_lanes(trial);
+    const bool whole = due == end - begin && !run.empty;
+    const bool timed = whole && kolo_lane_trial_is_timed(trial);
+    if (in_lanes || timed) KOLO_TRY(run_deferred_before(p, end - 1, now));
+    p->slot = slot_of(p, first, run, slot);
+    const int64_t begin_ns = timed ? kolo_now_ns() : 0;
+    KOLO_TRY(in_lanes ? run_lanes(p, begin, end, run, now)
+                      : run_one_by_one(p, begin, end, run, slot, now));
+    if (whole) kolo_lane_trial_add(trial, timed ? kolo_now_ns() - begin_ns : 0);
     return KOLO_OK;
 }
 
@@ -442,21 +477,15 @@ static kolo_status run_due(kolo_plan *p, part run, progress *now) {
     const int slot = p->slot;
     const int end = run.begins ? p->n_first : run.end > 0 ? run.end : p->n_steps;
     bool reports = run.reported && !p->transfers;
-    for (int i = run.ends ? p->n_first : run.first; i < end; i++) {
+    for (int i = run.ends ? p->n_first : run.first, next; i < end; i = next) {
         if (reports && i >= p->n_reported) {
             KOLO_TRY(run.reported(run.arg));
             reports = false;
         }
-        if (p->steps[i].region_end > 0) { /* all of one segment and chunk */
-            p->slot = slot_of(p, &p->steps[i], run, slot);
-            KOLO_TRY(run_region(p, i, run, now));
-            i = p->steps[i].region_end - 1;
-            continue;
-        }
-        KOLO_TRY(run_deferred_before(p, i, now));
-        if (!is_due(p, &p->steps[i], run)) continue;
-        p->slot = slot_of(p, &p->steps[i], run, slot);
-        KOLO_TRY(run_observed(p, i, run, now));
+        const bool in_region = p->steps[i].region_end > 0;
+        next = in_region ? p->steps[i].region_end : i + 1;
+        KOLO_TRY(in_region ? run_region(p, i, run, slot, now)
+                           : run_one_by_one(p, i, next, run, slot, now));
     }
     p->slot = slot;
     return reports ? run.reported(run.arg) : KOLO_OK;

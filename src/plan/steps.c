@@ -5,27 +5,68 @@
 #include "pass/lanes.h"
 #include "plan/internal.h"
 
+/* Prepares the kernel for its spec; *scratch: the most bytes so far. */
+static kolo_status prepare(const kolo_kernel *kernel, kolo_prepared *prepared, size_t *scratch) {
+    size_t bytes = 0;
+    if (kernel->prepare) KOLO_TRY(kernel->prepare(&prepared->spec, &prepared->state, &bytes));
+    bytes = kolo_round_up(bytes, 64);
+    if (bytes > *scratch) *scratch = bytes;
+    return KOLO_OK;
+}
+
 static kolo_status add_kernel(kolo_plan *p, int32_t node, const kolo_plan_opts *opts,
                               kolo_selections *selections) {
     kolo_step *step = &p->steps[p->n_steps++];
     *step = (kolo_step){.kind = KOLO_STEP_KERNEL, .node = node, .bucket = -1};
-    kolo_kernel_spec_init(&step->spec, p->graph, p->graph->nodes[node], opts->threads);
-    KOLO_TRY(kolo_kernel_select_cached(selections, opts->kernels, opts->tuner, &step->spec,
+    kolo_kernel_spec_init(&step->all.spec, p->graph, p->graph->nodes[node], opts->threads);
+    KOLO_TRY(kolo_kernel_select_cached(selections, opts->kernels, opts->tuner, &step->all.spec,
                                        &step->kernel, NULL));
-    size_t scratch = 0;
-    const bool in_lane = p->graph->nodes[node]->region > 0;
-    if (in_lane) step->spec.threads = 1; /* of the kernel that is selected for all threads */
-    if (step->kernel->prepare) {
-        KOLO_TRY(step->kernel->prepare(&step->spec, &step->state, &scratch));
+    KOLO_TRY(prepare(step->kernel, &step->all, &p->scratch_bytes));
+    if (p->graph->nodes[node]->region == 0) return KOLO_OK;
+    step->alone = kolo_zalloc(sizeof *step->alone);
+    if (!step->alone) return KOLO_NOMEM(sizeof *step->alone);
+    step->alone->spec = step->all.spec;
+    step->alone->spec.threads = 1; /* of the kernel that is selected for all threads */
+    return prepare(step->kernel, step->alone, &p->lane_scratch_bytes);
+}
+
+static void release(const kolo_kernel *kernel, const kolo_prepared *prepared) {
+    if (kernel && kernel->release && prepared->state) kernel->release(prepared->state);
+}
+
+void kolo_plan_free_steps(kolo_plan *p) {
+    for (int i = 0; i < p->n_steps; i++) {
+        kolo_step *step = &p->steps[i];
+        kolo_plan_unbind(p, step);
+        release(step->kernel, &step->all);
+        if (!step->alone) continue;
+        release(step->kernel, step->alone);
+        kolo_free(step->alone->calls);
+        kolo_free(step->alone);
     }
-    scratch = kolo_round_up(scratch, 64);
-    if (in_lane && scratch > p->lane_scratch_bytes) p->lane_scratch_bytes = scratch;
-    if (!in_lane && scratch > p->scratch_bytes) p->scratch_bytes = scratch;
+    kolo_free(p->steps);
+    kolo_free(p->calls);
+    kolo_free(p->trials);
+}
+
+/* The trials of the regions. */
+static kolo_status add_trials(kolo_plan *p, const kolo_plan_opts *opts) {
+    for (int i = 0; i < p->n_steps; i++) {
+        const int region = p->graph->nodes[p->steps[i].node]->region;
+        if (region > p->n_regions) p->n_regions = region;
+    }
+    const size_t bytes = ((size_t)p->n_regions + 1) * sizeof *p->trials;
+    p->trials = kolo_zalloc(bytes);
+    if (!p->trials) return KOLO_NOMEM(bytes);
+    for (int i = 0; i < p->n_regions; i++) {
+        p->trials[i] =
+            opts->lanes == KOLO_LANES_ALL ? kolo_lane_trial_forced() : kolo_lane_trial_of(i + 1);
+    }
     return KOLO_OK;
 }
 
 /* The lanes of the steps, and where their regions end. */
-static void mark_lanes(kolo_plan *p) {
+static kolo_status mark_lanes(kolo_plan *p, const kolo_plan_opts *opts) {
     for (int i = p->n_steps - 1, end = 0; i >= 0; i--) {
         const kolo_node *n = p->graph->nodes[p->steps[i].node];
         const bool last =
@@ -35,8 +76,10 @@ static void mark_lanes(kolo_plan *p) {
         p->steps[i].lane = n->lane;
         p->steps[i].region_end = end;
     }
-    const size_t scratch = KOLO_LANES_MOST * p->lane_scratch_bytes;
+    const size_t lanes = (size_t)kolo_min_i64(opts->threads, KOLO_LANES_MOST);
+    const size_t scratch = lanes * p->lane_scratch_bytes;
     if (scratch > p->scratch_bytes) p->scratch_bytes = scratch;
+    return add_trials(p, opts);
 }
 
 static void mark_once_per_step(kolo_plan *p, bool *once) {
@@ -148,9 +191,13 @@ static kolo_status make_calls(kolo_plan *p) {
     p->calls = kolo_zalloc(n * sizeof *p->calls);
     if (!p->calls) return KOLO_NOMEM(n * sizeof *p->calls);
     for (int i = 0; i < p->n_steps; i++) {
-        p->steps[i].calls = p->calls + (size_t)i * each;
-        p->steps[i].segment = p->graph->nodes[p->steps[i].node]->segment;
-        p->steps[i].chunk = p->graph->nodes[p->steps[i].node]->chunk;
+        kolo_step *step = &p->steps[i];
+        step->all.calls = p->calls + (size_t)i * each;
+        step->segment = p->graph->nodes[step->node]->segment;
+        step->chunk = p->graph->nodes[step->node]->chunk;
+        if (!step->alone) continue;
+        step->alone->calls = kolo_zalloc(each * sizeof *step->alone->calls);
+        if (!step->alone->calls) return KOLO_NOMEM(each * sizeof *step->alone->calls);
     }
     return KOLO_OK;
 }
@@ -174,7 +221,7 @@ kolo_status kolo_plan_add_steps(kolo_plan *p, const kolo_plan_opts *opts,
             if (status != KOLO_OK) return status;
         }
     }
-    mark_lanes(p);
+    KOLO_TRY(mark_lanes(p, opts));
     KOLO_TRY(make_calls(p));
     bool *once = kolo_alloc((size_t)g->n_nodes + 1);
     if (!once) return KOLO_NOMEM(g->n_nodes);

@@ -80,7 +80,7 @@ static void run_call(const void *kernel_step, const void *call) {
     const uint64_t errors = kolo_error_count();
     step->kernel->run(call);
     if (kolo_error_count() == errors) return;
-    (void)kolo_fail_in(KOLO_ERR_ARG, "op %s", step->spec.op->name);
+    (void)kolo_fail_in(KOLO_ERR_ARG, "op %s", step->all.spec.op->name);
 }
 
 void kolo_plan_launch(const kolo_plan *p, const kolo_step *step, const kolo_call *call) {

@@ -3,6 +3,7 @@
 #include "base/integer.h"
 #include "data/dataset.h"
 #include "kernel/select/families.h"
+#include "plan/lane_trial.h"
 #include "train/checkpoint/folder.h"
 #include "train/checkpoint/weights.h"
 #include "train/job/job.h"
@@ -328,6 +329,16 @@ static size_t copied_bytes(const kolo_job *j) {
     return kolo_checkpoint_saver_needs(store);
 }
 
+/* A benchmark times the steps after those that try lanes, if it has more. */
+static kolo_status leave_out_trials(kolo_job *j) {
+    int64_t *untimed = &j->setup.opts.untimed_steps;
+    int64_t tries = kolo_plan_lanes_of(kolo_session_plan(j->session)).undecided;
+    if (*untimed == 0 || j->setup.total_steps <= KOLO_LANE_TRIAL_RUNS) return KOLO_OK;
+    if (j->comm) KOLO_TRY(kolo_allreduce(j->comm, &tries, 1, KOLO_DTYPE_I64, KOLO_MAX));
+    if (tries > 0) *untimed = kolo_max_i64(*untimed, KOLO_LANE_TRIAL_RUNS);
+    return KOLO_OK;
+}
+
 kolo_status kolo_job_create_session(kolo_job *j) {
     skip_measurements(j);
     begin_warm_up(j);
@@ -345,6 +356,7 @@ kolo_status kolo_job_create_session(kolo_job *j) {
     KOLO_TRY(kolo_agree(j->comm, recorded));
     KOLO_TRY(kolo_session_init(j->session, j->setup.opts.seed));
     kolo_session_set_schedule(j->session, kolo_setup_learning_rate(&j->setup));
+    KOLO_TRY(leave_out_trials(j));
     return kolo_job_load_weights(j);
 }
 

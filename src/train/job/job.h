@@ -105,6 +105,7 @@ typedef struct kolo_job {
     size_t copied_bytes;      /* of the copy that checkpoints are written from; 0: no copy */
     kolo_plan_times deferred; /* of what steps have left and was completed since the latest one, */
     int64_t deferred_ns;      /* which has taken so long; recorded with the next step */
+    bool reported_lanes;      /* the user is informed of them */
     kolo_evaluation evaluation;
     bool evaluated;   /* `evaluation` is valid */
     kolo_best kept;   /* keep_best: of the weights in the folder */

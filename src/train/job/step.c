@@ -251,6 +251,18 @@ static void record_sums(kolo_job *j, int64_t k, const kolo_sums *sums, int64_t n
     if (k < CHECKED_STEPS) j->first_losses[k] = sums->metric[KOLO_METRIC_LOSS];
 }
 
+/* Informs the user, after step k, of the regions of rank 0 that run in lanes, once that is decided:
+ * "lanes from step 13 on: 4 of 35 regions, which save 3.1 of 140 ms". */
+static void notify_lanes(kolo_job *j, int64_t k) {
+    if (j->rank != 0 || j->reported_lanes) return;
+    const kolo_plan_lanes l = kolo_plan_lanes_of(kolo_session_plan(j->session));
+    j->reported_lanes = l.undecided == 0;
+    if (l.undecided > 0 || l.regions == 0) return;
+    kolo_notify(&j->setup.opts, KOLO_NOTICE_INFO,
+                "lanes from step %" PRId64 " on: %d of %d regions, which save %.3g of %.3g ms",
+                k + 2, l.chosen, l.regions, l.saved_ms, l.ms);
+}
+
 kolo_status kolo_job_step(kolo_job *j, int64_t k, int64_t start) {
     const int64_t begun = kolo_now_ns();
     KOLO_TRY(choose_buckets(j, k));
@@ -262,6 +274,7 @@ kolo_status kolo_job_step(kolo_job *j, int64_t k, int64_t start) {
     const int64_t ready = kolo_now_ns();
     if (j->trace) kolo_trace_add(j->trace, "next batch", start, ready);
     KOLO_TRY(train_on(j, &batch, kolo_session_lr_at(j->session, k), &sums));
+    notify_lanes(j, k);
     if (j->state.run.sums.samples == 0) j->state.first_loss = kolo_sums_loss(&sums);
     KOLO_TRY(check_loss(j, k, &sums));
     KOLO_TRY(balance(j, k));

@@ -135,8 +135,8 @@ static void an_op_without_a_kernel_is_refused(void **state) {
     kolo_plan *plan = net_compile(net_lenet, BATCH, &opts, store);
     for (int i = 0; i < plan->n_steps; i++) {
         int k = 0;
-        while (k < n && strcmp(ops[k], plan->steps[i].spec.op->name) != 0) k++;
-        if (k == n) ops[n++] = plan->steps[i].spec.op->name;
+        while (k < n && strcmp(ops[k], plan->steps[i].all.spec.op->name) != 0) k++;
+        if (k == n) ops[n++] = plan->steps[i].all.spec.op->name;
         assert_true(n < 64);
     }
     kolo_plan_destroy(plan);

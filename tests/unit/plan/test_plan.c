@@ -62,12 +62,12 @@ static outcome run(net build, const kolo_plan_opts *opts) { return run_in(build,
  * relative distance between what the step left in its outputs and what the reference gives. */
 static double distance_to_reference(const kolo_plan *plan, const kolo_step *step,
                                     void *const *inputs) {
-    kolo_kernel_spec spec = step->spec;
+    kolo_kernel_spec spec = step->all.spec;
     kolo_call call = {.spec = &spec};
     for (int k = 0; k < spec.n_in; k++) {
         spec.in[k].layout = kolo_layout_plain(spec.in[k].shape.rank);
         call.in[k] = kolo_alloc(kolo_tensor_bytes(&spec.in[k]) + 1);
-        kolo_tensor_reorder(&spec.in[k], call.in[k], &step->spec.in[k], inputs[k]);
+        kolo_tensor_reorder(&spec.in[k], call.in[k], &step->all.spec.in[k], inputs[k]);
     }
     for (int k = 0; k < spec.n_out; k++) {
         spec.out[k].layout = kolo_layout_plain(spec.out[k].shape.rank);
@@ -84,8 +84,8 @@ static double distance_to_reference(const kolo_plan *plan, const kolo_step *step
     double worst = 0;
     for (int k = 0; k < spec.n_out; k++) {
         void *got = kolo_alloc(kolo_tensor_bytes(&spec.out[k]) + 1);
-        kolo_tensor_reorder(&spec.out[k], got, &step->spec.out[k],
-                            step->calls[plan->store->current].out[k]);
+        kolo_tensor_reorder(&spec.out[k], got, &step->all.spec.out[k],
+                            step->all.calls[plan->store->current].out[k]);
         size_t n = (size_t)kolo_shape_count(&spec.out[k].shape);
         double d = 0;
         if (spec.out[k].dtype == KOLO_DTYPE_F32) {
@@ -113,16 +113,16 @@ static void each_step_agrees_with_its_reference(void **state) {
         net_fill(plan, 0);
         for (int s = 0; s < plan->n_steps; s++) {
             const kolo_step *step = &plan->steps[s];
-            const kolo_call *call = &step->calls[store->current];
+            const kolo_call *call = &step->all.calls[store->current];
             void *inputs[KOLO_MAX_IO]; /* copies: an output may overwrite an input */
-            for (int k = 0; k < step->spec.n_in; k++) {
-                size_t bytes = kolo_tensor_bytes(&step->spec.in[k]);
+            for (int k = 0; k < step->all.spec.n_in; k++) {
+                size_t bytes = kolo_tensor_bytes(&step->all.spec.in[k]);
                 inputs[k] = kolo_alloc(bytes);
                 memcpy(inputs[k], call->in[k], bytes);
             }
             step->kernel->run(call);
             double distance = distance_to_reference(plan, step, inputs);
-            for (int k = 0; k < step->spec.n_in; k++) kolo_free(inputs[k]);
+            for (int k = 0; k < step->all.spec.n_in; k++) kolo_free(inputs[k]);
             if (distance < 1e-5) continue;
             kolo_text text = {0};
             kolo_node_print(plan->graph, plan->graph->nodes[step->node], &text);

@@ -162,15 +162,15 @@ static void no_reorder_is_made_twice(void **state) {
             net_compile(nets[n].build, BATCH, &(kolo_plan_opts){.train = true}, store);
         for (int i = 0; i < plan->n_steps; i++) {
             const kolo_step *a = &plan->steps[i];
-            if (a->kind != KOLO_STEP_KERNEL || a->spec.op != &kolo_op_reorder) continue;
-            const kolo_layout *from = &a->spec.in[0].layout, *to = &a->spec.out[0].layout;
+            if (a->kind != KOLO_STEP_KERNEL || a->all.spec.op != &kolo_op_reorder) continue;
+            const kolo_layout *from = &a->all.spec.in[0].layout, *to = &a->all.spec.out[0].layout;
             assert_false(kolo_layout_equal(from, to));
             for (int k = 0; k < i; k++) {
                 const kolo_step *b = &plan->steps[k];
-                if (b->kind != KOLO_STEP_KERNEL || b->spec.op != &kolo_op_reorder) continue;
+                if (b->kind != KOLO_STEP_KERNEL || b->all.spec.op != &kolo_op_reorder) continue;
                 const kolo_graph *g = plan->graph;
                 bool same = g->nodes[a->node]->in[0].id == g->nodes[b->node]->in[0].id;
-                assert_false(same && kolo_layout_equal(to, &b->spec.out[0].layout));
+                assert_false(same && kolo_layout_equal(to, &b->all.spec.out[0].layout));
             }
         }
         kolo_plan_destroy(plan);
