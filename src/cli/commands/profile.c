@@ -248,11 +248,6 @@ static kolo_status profile_as_rank(kolo_comm *comm, int threads, kolo_options *o
 
 static kolo_status check(const kolo_options *o) {
     static const char *const of_profiles[] = {"rows", "trace"};
-    if (kolo_options_typed(o, "lanes") && !kolo_options_flag(o, "predict")) {
-        return KOLO_FAIL(KOLO_ERR_ARG,
-                         "--lanes has no effect on a profile, in which each operation runs by "
-                         "itself: add --predict, or omit it");
-    }
     for (size_t i = 0; kolo_options_flag(o, "predict") && i < KOLO_COUNT(of_profiles); i++) {
         if (!kolo_options_typed(o, of_profiles[i])) continue;
         return KOLO_FAIL(KOLO_ERR_ARG, "--%s has no effect with --predict: remove one of them",

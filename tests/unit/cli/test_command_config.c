@@ -33,7 +33,7 @@ static void config_files_must_be_text(void **state) {
 static void other_commands_accept_the_config_of_a_run(void **state) {
     assert_int_equal(
         test_run("train --model mlp:hidden=8 --data synthetic:N=40,test=20 --batch 10 "
-                 "--optimizer adam --epochs 2 --threads 1 --lanes --out served --progress none"),
+                 "--optimizer adam --epochs 2 --threads 1 --no-lanes --out served --progress none"),
         0);
     assert_int_equal(test_run("eval --config served/config.yaml --checkpoint "
                               "served/checkpoint-final.safetensors"),

@@ -141,9 +141,6 @@ static void usage_errors_are_one_line_and_exit_2(void **state) {
         {"bench", "kolo: 'bench' needs one of: train, allreduce, ps, compress, loader, sim\n"},
         {"train --follow ps",
          "kolo: unknown option --follow: 'kolo train --help' lists the options\n"},
-        {"profile --model mlp --batch 2 --lanes",
-         "kolo: --lanes has no effect on a profile, in which each operation runs by itself: add "
-         "--predict, or omit it\n"},
     };
     for (size_t i = 0; i < KOLO_COUNT(cases); i++) {
         test_run_fails(cases[i].arguments, 2, cases[i].text);

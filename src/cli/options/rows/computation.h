@@ -32,9 +32,10 @@
     {.name = "chains", .type = KOLO_OPTION_FLAG, .preset = "true", .commands = MODEL,
      .help = "each elementwise operation runs by itself; else those that follow each other run piece by piece, so that "
              "what they pass on stays in the cache, with the same bits (--chains, to override a config file)"},
-    {.name = "lanes", .type = KOLO_OPTION_FLAG, .commands = MODEL,
-     .help = "independent operations run at the same time, each on one thread, where measured times (--autotune) show a "
-             "gain, with the same bits; else each runs on all threads. A profile has them with --predict only"},
+    {.name = "lanes", .type = KOLO_OPTION_FLAG, .preset = "true", .commands = MODEL,
+     .help = "each operation runs on all threads; else independent ones run at the same time, each on one thread, where "
+             "measured times (--autotune) predict a gain and the first steps show it, with the same bits. A profile has "
+             "them with --predict only (--lanes, to override a config file)"},
     {.name = "recompute", .type = KOLO_OPTION_CHOICE, .choices = CHOICES(KOLO_RECOMPUTE_LIST), .preset = "none",
      .commands = MODEL, .help = "activations to recompute in the backward pass, to save memory"},
     {.name = "precision", .type = KOLO_OPTION_CHOICE, .choices = CHOICES(KOLO_PRECISION_LIST), .preset = "f32",
