@@ -49,7 +49,7 @@ static kolo_status keep_loss(void *arg) {
 
 static kolo_status fail_to_report(void *arg) { return KOLO_FAIL(KOLO_ERR_PEER, "no report"); }
 
-/* Whoever waits for a sum of outputs has the whole backward pass for it. */
+/* A sum of outputs over the ranks has the whole backward pass for it. */
 static void outputs_are_reported_before_the_backward_pass(void **state) {
     for (size_t i = 0; i < NETS; i++) {
         kolo_store *store;
