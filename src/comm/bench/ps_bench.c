@@ -49,7 +49,7 @@ typedef struct bench {
     store store;
     kolo_bench_copies copies;
     double bound; /* their rate, the largest so far */
-    bool maps;    /* all servers share memory with the workers */
+    bool maps;    /* all ranks share memory with all servers */
     size_t piece_bytes;
     int n_pieces;                   /* of a slice, at most */
     kolo_service_request *requests; /* [n_servers][n_pieces][2] */
@@ -246,10 +246,13 @@ static kolo_status open_block(const bench *b, size_t bytes, char **block) {
     return KOLO_OK;
 }
 
-static bool maps_all(const kolo_comm *comm, int first_server) {
-    bool all = true;
-    for (int r = first_server; r < kolo_comm_size(comm); r++) all = all && kolo_comm_maps(comm, r);
-    return all;
+/* Agreed: a rank on the host of the servers maps them while others do not. */
+static kolo_status find_maps(bench *b) {
+    int32_t all = 1;
+    for (int r = b->ranks - b->n_servers; r < b->ranks; r++) all &= kolo_comm_maps(b->comm, r);
+    KOLO_TRY(kolo_allreduce(b->comm, &all, 1, KOLO_DTYPE_I32, KOLO_MIN));
+    b->maps = all != 0;
+    return KOLO_OK;
 }
 
 static size_t store_bytes(const bench *b) { return b->store.bytes * (size_t)b->ranks; }
@@ -288,6 +291,7 @@ static kolo_status run(bench *b, size_t most, kolo_bench_ps_row *rows) {
                                  .exposed_bytes = exposes ? store_bytes(b) : 0,
                                  .arg = &b->store};
     KOLO_TRY(kolo_service_create(b->comm, &service, &b->service));
+    KOLO_TRY(find_maps(b));
     for (int i = 0; i < b->opts->n_sizes; i++) {
         KOLO_TRY(bench_size(b, b->opts->sizes[i], &rows[i]));
     }
@@ -317,7 +321,6 @@ kolo_status kolo_bench_ps(kolo_comm *comm, const kolo_bench_ps_opts *opts, kolo_
                  .ranks = ranks,
                  .n_workers = o.servers > 0 ? ranks - o.servers : ranks,
                  .n_servers = o.servers > 0 ? o.servers : ranks,
-                 .maps = maps_all(comm, o.servers > 0 ? ranks - o.servers : 0),
                  .piece_bytes = piece_sizes[KOLO_COUNT(piece_sizes) - 1], /* most pieces */
                  .works = o.servers == 0 || rank < ranks - o.servers,
                  .serves = o.servers == 0 || rank >= ranks - o.servers};

@@ -180,6 +180,26 @@ static void work_is_the_same_on_all_ranks(void **state) {
     }
 }
 
+static kolo_status ps_body(kolo_comm *comm, const void *arg, void *result) {
+    static const size_t sizes[] = {1000, 300000};
+    const kolo_bench_ps_opts opts = {
+        .sizes = sizes, .n_sizes = 2, .servers = *(const int *)arg, .budget_ms = 10};
+    kolo_bench_ps_row rows[2];
+    int n = 2;
+    KOLO_TRY(kolo_bench_ps(comm, &opts, rows, &n));
+    if (n == 2 && rows[0].us_median > 0 && rows[1].us_median > 0) return KOLO_OK;
+    return KOLO_FAIL(KOLO_ERR_FORMAT, "%d rows", n);
+}
+
+/* Some ranks share memory with all servers, others do not. */
+static void pushes_are_measured_between_hosts(void **state) {
+    for (int servers = 0; servers < 3; servers++) {
+        for (int n = 3; n < 5; n++) {
+            ASSERT_OK(run_ranks(n, RANKS_HOSTS, ps_body, &servers, sizeof servers));
+        }
+    }
+}
+
 TEST_MAIN(test_comm_costs) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_model_picks_the_cheapest),
@@ -187,6 +207,7 @@ TEST_MAIN(test_comm_costs) {
         cmocka_unit_test(all_ranks_choose_by_rank_0),
         cmocka_unit_test(measurements_name_what_ran),
         cmocka_unit_test(work_is_the_same_on_all_ranks),
+        cmocka_unit_test(pushes_are_measured_between_hosts),
     };
     return cmocka_run_group_tests_name("comm_costs", tests, test_folder_enter, test_folder_leave);
 }
