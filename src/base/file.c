@@ -274,16 +274,27 @@ static char *temp_name(const char *path) {
     return kolo_format("%.*s.%s.%ld.tmp", folder, path, path + folder, (long)getpid());
 }
 
+/* Creates a file with a lock; -1: errno. Another process may take it for one that is left, and
+ * remove it, before it has the lock: then it is created again. */
+static int create_locked(const char *path, mode_t mode) {
+    enum { TRIES = 20 };
+    for (int left = TRIES;; left--) {
+        struct stat info;
+        /* A killed process with the same id may have left one. */
+        unlink(path);
+        const int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode);
+        if (fd < 0) return fd;
+        while (flock(fd, LOCK_EX) != 0 && errno == EINTR) continue; /* some have no locks */
+        if (left == 1 || fstat(fd, &info) != 0 || info.st_nlink > 0) return fd;
+        close(fd);
+    }
+}
+
 static kolo_status open_temp(kolo_file_writer *w, mode_t mode) {
     w->temp = temp_name(w->path);
     if (!w->temp) return KOLO_NOMEM(strlen(w->path));
-    /* A killed process with the same id may have left one. */
-    unlink(w->temp);
-    w->fd = open(w->temp, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode);
-    if (w->fd >= 0) {
-        (void)flock(w->fd, LOCK_EX | LOCK_NB); /* until the end of the process: kolo_file_sweep */
-        return KOLO_OK;
-    }
+    w->fd = create_locked(w->temp, mode); /* until the end of the process: kolo_file_sweep */
+    if (w->fd >= 0) return KOLO_OK;
     int error = errno;
     kolo_free(w->temp);
     w->temp = NULL;
@@ -334,28 +345,34 @@ static bool is_temp_of(const char *entry, const char *name) {
     return digits > 0 && strcmp(id + digits, ".tmp") == 0;
 }
 
+/* One that cannot be removed stays. */
 static kolo_status sweep_one(void *arg, const char *entry) {
     const sweep *s = arg;
+    struct stat info;
     if (!is_temp_of(entry, s->name)) return KOLO_OK;
     char *path = kolo_format("%s/%s", s->folder, entry);
     if (!path) return KOLO_NOMEM(strlen(entry));
-    const int fd = open(path, O_WRONLY | O_CLOEXEC | O_NOFOLLOW);
-    kolo_status status = KOLO_OK;
-    if (fd >= 0 && flock(fd, LOCK_EX | LOCK_NB) == 0) status = kolo_file_remove(path);
+    const int fd = open(path, O_WRONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+    const bool left = fd >= 0 && fstat(fd, &info) == 0 && S_ISREG(info.st_mode) &&
+                      flock(fd, LOCK_EX | LOCK_NB) == 0;
+    if (left) (void)unlink(path);
     if (fd >= 0) close(fd);
     kolo_free(path);
-    return status;
+    return KOLO_OK;
 }
 
 kolo_status kolo_file_sweep(const char *path) {
-    const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
-    const int length = (int)(slash == path ? 1 : slash ? slash - path : 0);
-    char *folder = length > 0 ? kolo_format("%.*s", length, path) : kolo_strdup(".");
-    sweep s = {folder, name};
-    if (!folder) return KOLO_NOMEM(strlen(path));
-    const kolo_status status =
-        kolo_folder_exists(folder) ? kolo_folder_each(folder, sweep_one, &s) : KOLO_OK;
+    char *real = realpath(path, NULL); /* as kolo_file_create */
+    const char *target = real ? real : path, *slash = strrchr(target, '/');
+    const int length = (int)(slash == target ? 1 : slash ? slash - target : 0);
+    char *folder = length > 0 ? kolo_format("%.*s", length, target) : kolo_strdup(".");
+    sweep s = {folder, slash ? slash + 1 : target};
+    kolo_status status = folder ? KOLO_OK : KOLO_NOMEM(strlen(target));
+    if (folder && access(folder, R_OK | X_OK) == 0 && kolo_folder_exists(folder)) {
+        status = kolo_folder_each(folder, sweep_one, &s);
+    }
     kolo_free(folder);
+    free(real);
     return status;
 }
 
@@ -529,6 +546,12 @@ bool kolo_file_space(const char *path, uint64_t *bytes) {
     if (fs.f_blocks == 0 || fs.f_frsize == 0) return false; /* of devices, and some others */
     *bytes = free < UINT64_MAX / fs.f_frsize ? free * fs.f_frsize : UINT64_MAX;
     return true;
+}
+
+uint64_t kolo_file_disk_bytes(const char *path) {
+    enum { UNIT = 512 };
+    struct stat info;
+    return lstat(path, &info) == 0 && info.st_blocks > 0 ? (uint64_t)info.st_blocks * UNIT : 0;
 }
 
 kolo_status kolo_file_remove(const char *path) {

@@ -59,7 +59,8 @@ KOLO_SHARED kolo_status kolo_file_write(const char *path, const void *data, size
 typedef struct kolo_file_writer kolo_file_writer;
 KOLO_SHARED kolo_status kolo_file_create(const char *path, kolo_file_writer **writer);
 KOLO_SHARED kolo_status kolo_file_append(kolo_file_writer *writer, const void *data, size_t bytes);
-/* Removes temporary files of this target whose writers were killed: those that live hold a lock. */
+/* Removes temporary files of this target whose writers were killed: those that live hold a lock. It
+ * leaves those that it cannot read or remove. NOMEM; IO: the folder cannot be read. */
 KOLO_SHARED kolo_status kolo_file_sweep(const char *path);
 /* Replaces the target; on failure the old file is kept. Frees the writer in both cases. */
 KOLO_SHARED kolo_status kolo_file_commit(kolo_file_writer *writer);
@@ -101,6 +102,8 @@ KOLO_SHARED kolo_status kolo_file_extend(FILE *file, const char *path, const voi
 /* The bytes that this process may still write to the file system of a path, or of its folder.
  * False: they are not known. */
 KOLO_SHARED bool kolo_file_space(const char *path, uint64_t *bytes);
+/* The bytes that a file takes on its disk; 0: there is none. */
+KOLO_SHARED uint64_t kolo_file_disk_bytes(const char *path);
 /* Removes a file; a missing one is not an error. */
 KOLO_SHARED kolo_status kolo_file_remove(const char *path);
 

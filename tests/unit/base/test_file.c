@@ -1,10 +1,15 @@
 /* base/file: reading, mapping, atomic writing, folders, error messages. */
+#include "base/compiler.h"
 #include "base/file.h"
+#include "base/memory.h"
+#include "base/task.h"
 #include "base/text.h"
 #include "support/folder.h"
 #include "support/support.h"
 
 #include <dirent.h>
+#include <sched.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -197,6 +202,58 @@ static void only_open_pipes_are_written(void **state) {
     close(fds[1]);
 }
 
+/* Of a link the temporary file is where its target is. What is no file, or of another name, stays.
+ */
+static void files_of_killed_writers_are_swept(void **state) {
+    static const char *const stay[] = {"f/.real.x.tmp", "f/.real.12.tmp.old", "f/.real.12",
+                                       "f/real.12.tmp", "f/.other.12.tmp"};
+    kolo_file_writer *w;
+    ASSERT_OK(kolo_folder_make("f/.real.12.tmp"));
+    assert_int_equal(mkfifo("f/.real.13.tmp", 0600), 0);
+    assert_int_equal(symlink("real", "f/.real.14.tmp"), 0);
+    for (size_t i = 0; i < KOLO_COUNT(stay); i++) ASSERT_OK(kolo_file_write(stay[i], "mine", 4));
+    ASSERT_OK(kolo_file_write("f/real", "old", 3));
+    assert_int_equal(symlink("f/real", "link"), 0);
+    ASSERT_OK(kolo_file_create("f/real", &w)); /* it lives */
+    for (int k = 0; k < 2; k++) {
+        ASSERT_OK(kolo_file_write("f/.real.99999999.tmp", "left", 4));
+        assert_int_equal(entries_of("f"), 3 + KOLO_COUNT(stay) + 3);
+        ASSERT_OK(kolo_file_sweep(k == 0 ? "link" : "f/real"));
+        assert_int_equal(entries_of("f"), 3 + KOLO_COUNT(stay) + 2);
+    }
+    ASSERT_OK(kolo_file_commit(w));
+    ASSERT_OK(kolo_file_sweep("missing/real"));
+    unlink("link");
+    assert_int_equal(system("rm -r f"), 0);
+}
+
+static atomic_bool sweeps;
+
+static kolo_status sweep(void *arg) {
+    while (atomic_load(&sweeps)) KOLO_TRY(kolo_file_sweep(arg));
+    return KOLO_OK;
+}
+
+/* Also one that has just been created. */
+static void files_of_living_writers_are_not_swept(void **state) {
+    static char name[] = "swept";
+    kolo_task *task;
+    atomic_store(&sweeps, true);
+    ASSERT_OK(kolo_task_start(sweep, name, "sweeps", &task));
+    for (int i = 0; i < 3000; i++) {
+        kolo_file_writer *w;
+        char *temporary;
+        ASSERT_OK(kolo_file_create(name, &w));
+        ASSERT_OK(kolo_file_temporary(w, &temporary));
+        sched_yield();
+        if (!kolo_file_exists(temporary)) fail_msg("file %d is gone", i);
+        kolo_file_abandon(w);
+        kolo_free(temporary);
+    }
+    atomic_store(&sweeps, false);
+    ASSERT_OK(kolo_task_join(task));
+}
+
 static void folders_are_created_with_their_parents(void **state) {
     ASSERT_OK(kolo_folder_make("a/b//c/"));
     ASSERT_OK(kolo_folder_make("a/b/c"));
@@ -238,6 +295,8 @@ TEST_MAIN(test_file) {
         cmocka_unit_test(a_new_file_replaces_none),
         cmocka_unit_test(links_are_followed_and_devices_written_directly),
         cmocka_unit_test(only_open_pipes_are_written),
+        cmocka_unit_test(files_of_killed_writers_are_swept),
+        cmocka_unit_test(files_of_living_writers_are_not_swept),
         cmocka_unit_test(folders_are_created_with_their_parents),
         cmocka_unit_test(each_failed_allocation_is_reported),
     };
