@@ -161,18 +161,21 @@ typedef struct sweep {
     size_t n, capacity;
 } sweep;
 
+/* ".checkpoint-500.safetensors.1234.tmp", as kolo_file_create names it; ".latest.1234.tmp". */
+static bool is_temporary(const char *name) {
+    const size_t length = strlen(name);
+    return (strncmp(name, ".checkpoint-", 12) == 0 || strncmp(name, ".tables-", 8) == 0 ||
+            strncmp(name, ".latest.", 8) == 0) &&
+           length > 4 && strcmp(name + length - 4, ".tmp") == 0;
+}
+
 static kolo_status sweep_one(void *arg, const char *name) {
     const sweep *s = arg;
     int64_t step;
     if (parse_name(name, &step) || parse_with(name, tables_suffix, &step)) {
         return step >= s->from && step <= s->to ? remove_from(s->folder, name) : KOLO_OK;
     }
-    /* ".checkpoint-500.safetensors.1234.tmp", as kolo_file_create names it; ".latest.1234.tmp". */
-    size_t length = strlen(name);
-    bool left = (strncmp(name, ".checkpoint-", 12) == 0 || strncmp(name, ".tables-", 8) == 0 ||
-                 strncmp(name, ".latest.", 8) == 0) &&
-                length > 4 && strcmp(name + length - 4, ".tmp") == 0;
-    return s->temporary && left ? remove_from(s->folder, name) : KOLO_OK;
+    return s->temporary && is_temporary(name) ? remove_from(s->folder, name) : KOLO_OK;
 }
 
 static kolo_status note_one(void *arg, const char *name) {
@@ -213,6 +216,28 @@ kolo_status kolo_checkpoint_folder_count(const char *folder, int64_t *n) {
     *n = (int64_t)s.n;
     kolo_free(s.steps);
     return status;
+}
+
+typedef struct remains {
+    const char *folder;
+    uint64_t bytes;
+} remains;
+
+static kolo_status add_remains(void *arg, const char *name) {
+    remains *r = arg;
+    if (!is_temporary(name)) return KOLO_OK;
+    char *path = kolo_format("%s/%s", r->folder, name);
+    if (!path) return KOLO_NOMEM(strlen(name));
+    r->bytes += kolo_file_disk_bytes(path);
+    kolo_free(path);
+    return KOLO_OK;
+}
+
+kolo_status kolo_checkpoint_folder_remains(const char *folder, uint64_t *bytes) {
+    remains r = {.folder = folder};
+    KOLO_TRY(kolo_folder_each(folder, add_remains, &r));
+    *bytes = r.bytes;
+    return KOLO_OK;
 }
 
 kolo_status kolo_checkpoint_folder_check_empty(const char *folder) {

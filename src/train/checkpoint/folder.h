@@ -26,6 +26,9 @@ kolo_status kolo_checkpoint_folder_commit(const char *folder, int64_t step, int6
 /* How many resumable checkpoints the folder has. IO, NOMEM. */
 kolo_status kolo_checkpoint_folder_count(const char *folder, int64_t *n);
 
+/* The bytes of the temporary files that kolo_checkpoint_folder_begin removes. IO, NOMEM. */
+kolo_status kolo_checkpoint_folder_remains(const char *folder, uint64_t *bytes);
+
 /* ARG, naming the latest, if the folder holds checkpoints: a new run does not overwrite them. */
 kolo_status kolo_checkpoint_folder_check_empty(const char *folder);
 

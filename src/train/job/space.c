@@ -54,11 +54,12 @@ static void warn(const kolo_job *j, const files *f, double space) {
 
 kolo_status kolo_job_check_space(const kolo_job *j) {
     const kolo_train_opts *o = &j->setup.opts;
-    uint64_t bytes;
+    uint64_t bytes, remains = 0;
     files f;
     if (!j->files || !kolo_file_space(o->out_dir, &bytes)) return KOLO_OK;
     KOLO_TRY(count_files(j, &f));
-    const double space = (double)bytes;
+    KOLO_TRY(kolo_checkpoint_folder_remains(o->out_dir, &remains)); /* go before the first step */
+    const double space = (double)bytes + (double)remains;
     const bool saves = f.at_a_time > 0 && o->save_error != KOLO_SAVE_ERROR_CONTINUE;
     const double least = saves ? f.checkpoint : f.weights;
     if (least > space) {

@@ -434,6 +434,14 @@ static void space_is_checked_before_a_run(void **state) {
                               JOB "--out run --checkpoint-every 2 --keep 1 --resume latest"),
                      0);
     assert_reports("resumed", "run: up to 645.1 KiB more are written, with 2 checkpoints");
+    /* What a killed run has left is removed before the first checkpoint. */
+    forget_run();
+    ASSERT_OK(kolo_folder_make("run"));
+    assert_int_equal(system("head -c 307200 /dev/urandom >run/.checkpoint-4.safetensors.123.tmp"),
+                     0);
+    assert_int_equal(run_with("space run 1 250", NULL, RUN), 0);
+    assert_reports("killed", "with 3 checkpoints of 430.1 KiB at a time, and 5");
+    assert_folder("killed", 6, true);
 }
 
 /* Steps go on while a checkpoint is written: its writing lasts until the file "go" is there. The
