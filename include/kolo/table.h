@@ -20,7 +20,8 @@
  * policies are those of kolo/parameters.h, of the table alone: dense parameters may be synchronous
  * while rows are not (docs/servers.md).
  *
- * Functions are called by one thread of a rank at a time, except kolo_table_save_rows. */
+ * Functions are called by one thread of a rank at a time; kolo_table_save_rows and
+ * kolo_table_save_end may be called by another one meanwhile. */
 
 #include "kolo/parameters.h"
 
@@ -172,7 +173,8 @@ KOLO_API kolo_status kolo_table_save_begin(kolo_table *table, kolo_table_stats *
  * TIMEOUT. */
 KOLO_API kolo_status kolo_table_save_rows(kolo_table *table, int owner, size_t most, bool *more,
                                           kolo_table_rows *rows);
-/* Ends a save, after all rows or before. Nothing happens if none has begun. Blocks. */
+/* Ends a save, after all rows or before: a save that fails must end, as pushes may wait for it. The
+ * thread may be that of kolo_table_save_rows. Nothing happens if none has begun. Blocks. */
 KOLO_API void kolo_table_save_end(kolo_table *table);
 /* Sets rows, with the largest ages first, at their owners, whichever owners they came from. What
  * does not fit is treated like a gradient that needs a row. Meanwhile no worker pushes, and no rows

@@ -1,10 +1,10 @@
 /* A library to preload: system calls on files fail as on a full or broken disk. KOLO_FAIL is
  * "CALL PATH N ERRNO": from the N-th call of CALL (open, pwrite, fsync or rename) on a file whose
  * path contains PATH, counted from 1, all fail with ERRNO. A pwrite first writes half of its bytes.
- * "wait-pwrite": they wait until there is a file "go", and succeed. "slow-open": each takes ERRNO
- * milliseconds, as of remote storage, and the file "opens" gets a byte for each call whenever more
- * of them are under way than ever before. "space": the file system has ERRNO KiB free. With
- * KOLO_FAIL_RANK only that rank's fail. One thread at a time writes a file. */
+ * "wait-pwrite": they wait until there is a file "go", and succeed if ERRNO is 0. "slow-open": each
+ * takes ERRNO milliseconds, as of remote storage, and the file "opens" gets a byte for each call
+ * whenever more of them are under way than ever before. "space": the file system has ERRNO KiB
+ * free. With KOLO_FAIL_RANK only that rank's fail. One thread at a time writes a file. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
@@ -60,10 +60,11 @@ static int fail(int error) {
 ssize_t pwrite(int fd, const void *data, size_t bytes, off_t offset) {
     bool first = false, waits = false;
     const int error = error_of_open_file("pwrite", fd, &first);
-    (void)error_of_open_file("wait-pwrite", fd, &waits);
+    const int late = error_of_open_file("wait-pwrite", fd, &waits);
     ssize_t (*real)(int, const void *, size_t, off_t);
     *(void **)&real = dlsym(RTLD_NEXT, "pwrite");
     while (waits && access("go", F_OK) != 0) usleep(1000);
+    if (late) return fail(late);
     if (error && first && bytes > 1) return real(fd, data, bytes / 2, offset);
     return error ? fail(error) : real(fd, data, bytes, offset);
 }

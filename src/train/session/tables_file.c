@@ -248,6 +248,20 @@ static kolo_status mark_all(kolo_tables_copy *c, int64_t steps) {
     return KOLO_OK;
 }
 
+static void end_saves(const kolo_tables_copy *c) {
+    for (int i = 0; i < c->of->n; i++) kolo_table_save_end(c->of->tables[i].rows_at);
+}
+
+/* After an error: owners keep nothing for what is not going to be read. Pushes may wait for that,
+ * also those of this rank, which would not come to kolo_tables_copy_destroy. */
+static kolo_status give_up(const kolo_tables_copy *c, kolo_status status) {
+    char *error = kolo_strdup(kolo_last_error());
+    end_saves(c);
+    status = KOLO_FAIL(status, "%s", error ? error : "out of memory");
+    kolo_free(error);
+    return status;
+}
+
 kolo_status kolo_tables_copy_begin(kolo_tables *d, const char *path, int64_t steps,
                                    kolo_tables_copy **copy) {
     kolo_tables_copy *c = kolo_zalloc(sizeof *c);
@@ -256,6 +270,7 @@ kolo_status kolo_tables_copy_begin(kolo_tables *d, const char *path, int64_t ste
     kolo_status status = kolo_safetensors_create(path, &c->writer);
     if (status == KOLO_OK) status = mark_all(c, steps);
     if (status != KOLO_OK) {
+        status = give_up(c, status);
         kolo_tables_copy_destroy(c);
         return status;
     }
@@ -263,7 +278,7 @@ kolo_status kolo_tables_copy_begin(kolo_tables *d, const char *path, int64_t ste
     return KOLO_OK;
 }
 
-kolo_status kolo_tables_copy_write(kolo_tables_copy *c) {
+static kolo_status write_all(const kolo_tables_copy *c) {
     kolo_safetensors_place place = {0};
     KOLO_TRY(kolo_safetensors_begin(c->writer, &place));
     kolo_free(place.temporary);
@@ -274,13 +289,18 @@ kolo_status kolo_tables_copy_write(kolo_tables_copy *c) {
     return KOLO_OK;
 }
 
+kolo_status kolo_tables_copy_write(kolo_tables_copy *c) {
+    const kolo_status status = write_all(c);
+    return status == KOLO_OK ? status : give_up(c, status);
+}
+
 kolo_status kolo_tables_copy_finish(kolo_tables_copy *c) {
     return kolo_safetensors_finish(c->writer);
 }
 
 void kolo_tables_copy_destroy(kolo_tables_copy *c) {
     if (!c) return;
-    for (int i = 0; i < c->of->n; i++) kolo_table_save_end(c->of->tables[i].rows_at);
+    end_saves(c);
     kolo_safetensors_destroy(c->writer);
     kolo_free(c);
 }

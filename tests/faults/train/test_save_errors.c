@@ -351,6 +351,35 @@ static void a_checkpoint_has_its_rows_or_is_none(void **state) {
     }
 }
 
+/* Pushes that have no room for the rows of a checkpoint go on once that has failed. */
+static void workers_do_not_wait_for_rows_that_are_not_saved(void **state) {
+    static const char *const policies[] = {"", "--consistency asp"};
+    for (size_t i = 0; i < KOLO_COUNT(policies); i++) {
+        char line[640];
+        const int64_t hangs = test_hangs_ns();
+        forget_run();
+        (void)unlink("go");
+        set_fault("wait-pwrite .checkpoint-2.t 1 28", "0");
+        snprintf(line, sizeof line,
+                 "exec '%s' " TABLE_RUN
+                 "--table-bytes 24K --timeout 20 --on-save-error continue %s >out 2>err",
+                 KOLO_COMMAND, policies[i]);
+        kolo_process job = test_job_start((char *[]){"sh", "-c", line, NULL});
+        clear_fault();
+        for (int lines = 0; lines < 2; poll(NULL, 0, 1)) {
+            assert_true(kolo_now_ns() < hangs);
+            lines = kolo_file_exists("run/metrics.jsonl") ? count_lines(true) : 0;
+        }
+        poll(NULL, 0, 500); /* until a push waits for room */
+        assert_true(count_lines(true) < 6);
+        ASSERT_OK(kolo_file_write("go", "", 0));
+        if (test_job_end(&job).code != 0) fail_msg("%s", test_contents("err"));
+        assert_reports(policies[i], "-2.tables.safetensors: No space left on device");
+        assert_rows(policies[i], 2, false);
+        assert_rows(policies[i], 6, true);
+    }
+}
+
 /* Packing does not go on without its file, and leaves nothing of it; one that was there stays. */
 static void a_pack_is_whole_or_is_not(void **state) {
     static const struct {
@@ -499,6 +528,7 @@ TEST_MAIN(test_save_errors) {
         cmocka_unit_test(lines_are_whole_or_missing),
         cmocka_unit_test(files_of_the_start_and_the_end_are_needed),
         cmocka_unit_test(a_checkpoint_has_its_rows_or_is_none),
+        cmocka_unit_test(workers_do_not_wait_for_rows_that_are_not_saved),
         cmocka_unit_test(a_pack_is_whole_or_is_not),
         cmocka_unit_test(packing_ends_upon_a_signal),
         cmocka_unit_test(space_is_checked_before_a_run),
