@@ -70,6 +70,9 @@ kolo_status kolo_checkpoint_saver_create(kolo_checkpoint_saver **saver);
 kolo_status kolo_checkpoint_saver_start(kolo_checkpoint_saver *saver, const char *folder,
                                         int64_t step, int64_t keep, const kolo_store *store,
                                         const kolo_checkpoint_info *info, kolo_tables_copy *rows);
+/* Waits for the last one, if that is not done, and removes it unless it is complete. NULL is
+ * allowed. */
+void kolo_checkpoint_saver_leave(kolo_checkpoint_saver *saver);
 /* Whether kolo_checkpoint_saver_advance would wait. */
 bool kolo_checkpoint_saver_is_busy(const kolo_checkpoint_saver *saver);
 /* Waits, and goes on. *done: the checkpoint is complete, or the saver has none; else call it again,

@@ -488,6 +488,10 @@ kolo_status kolo_checkpoint_saver_start(kolo_checkpoint_saver *r, const char *fo
     return status;
 }
 
+void kolo_checkpoint_saver_leave(kolo_checkpoint_saver *r) {
+    if (r) leave(r);
+}
+
 bool kolo_checkpoint_saver_is_busy(const kolo_checkpoint_saver *r) {
     return r->task && !kolo_task_has_ended(r->task);
 }

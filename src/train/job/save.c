@@ -191,6 +191,7 @@ static kolo_status start_saving(kolo_job *j) {
     description d = {0};
     kolo_tables_copy *rows = NULL;
     kolo_status status = KOLO_OK;
+    kolo_checkpoint_saver_leave(j->saver); /* of a first try, after which a worker was lost */
     if (writes(j) && !j->saver) status = kolo_checkpoint_saver_create(&j->saver);
     if (status == KOLO_OK && j->rank == 0) status = begin_tables(j, &rows);
     status = kolo_agree(j->comm, status);
