@@ -16,7 +16,7 @@ typedef struct worker {
     kolo_service_call *push;  /* kept until the step is complete, or there is room */
     uint64_t arrived;         /* its number */
     kolo_service_call *taken; /* of the step that is being completed */
-    kolo_service_call *pull;  /* kept until the others have caught up */
+    kolo_service_call *pull;  /* kept until the others have caught up, and `push` is taken */
 } worker;
 
 /* The service's thread owns all but what the mutex protects. */
@@ -79,8 +79,10 @@ static uint64_t slowest(const owner *o) {
     return least;
 }
 
-static bool may_read(const owner *o, uint64_t clock) {
+/* A read lacks none of its worker's own pushes, also while one of them waits for room. */
+static bool may_read(const owner *o, const worker *w, uint64_t clock) {
     const uint64_t bound = (uint64_t)o->opts->staleness;
+    if (w->push && clock > w->clock) return false;
     if (o->opts->staleness == KOLO_STALENESS_ANY || clock <= bound) return true;
     return slowest(o) >= clock - bound;
 }
@@ -101,7 +103,7 @@ static kolo_service_call *take(kolo_service_call **kept) {
 }
 
 static void answer_pull(const owner *o, worker *w) {
-    if (!w->pull || !may_read(o, w->pull->clock)) return;
+    if (!w->pull || !may_read(o, w, w->pull->clock)) return;
     kolo_service_call *call = take(&w->pull);
     const uint64_t least = slowest(o);
     read_rows(o, call, least < call->clock ? call->clock - least : 0);

@@ -5,7 +5,7 @@
  * Requests that cannot be answered yet are kept: with bsp the pushes of a step until all have
  * arrived, which are then added in the order of ranks; pushes that have no room for the rows that
  * are to be saved, otherwise in the order of their arrival; with any bound the reads of workers
- * that are too far ahead. */
+ * that are too far ahead, and those that would lack a push of their worker. */
 
 #include "base/compiler.h"
 #include "comm/sync/parameters_replica.h"
