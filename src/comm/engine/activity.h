@@ -10,7 +10,7 @@
 /* Zeros: it computes. Any thread; relaxed. */
 typedef struct kolo_activity {
     _Atomic int waits;      /* of all threads, now */
-    _Atomic uint64_t ended; /* how often the last one has ended */
+    _Atomic uint64_t ended; /* how often the last one has ended, or work was noted meanwhile */
 } kolo_activity;
 
 static inline void kolo_activity_begin_wait(kolo_activity *a) {
@@ -19,6 +19,11 @@ static inline void kolo_activity_begin_wait(kolo_activity *a) {
 
 static inline void kolo_activity_end_wait(kolo_activity *a) {
     if (atomic_fetch_sub_explicit(&a->waits, 1, memory_order_relaxed) > 1) return;
+    atomic_fetch_add_explicit(&a->ended, 1, memory_order_relaxed);
+}
+
+/* A thread has worked while others may wait. */
+static inline void kolo_activity_note(kolo_activity *a) {
     atomic_fetch_add_explicit(&a->ended, 1, memory_order_relaxed);
 }
 

@@ -590,6 +590,8 @@ void kolo_service_release_sent(kolo_service *service) { kolo_client_release_sent
 void kolo_service_begin_wait(kolo_service *service) { kolo_activity_begin_wait(service->activity); }
 void kolo_service_end_wait(kolo_service *service) { kolo_activity_end_wait(service->activity); }
 
+void kolo_service_note_progress(kolo_service *service) { kolo_activity_note(service->activity); }
+
 bool kolo_service_test(kolo_service *service, const kolo_service_request *request) {
     return kolo_client_test(service->client, request);
 }

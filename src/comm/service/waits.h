@@ -14,6 +14,8 @@ void kolo_service_release_sent(kolo_service *service);
 /* Around a wait: this rank makes no progress meanwhile. Any thread. */
 void kolo_service_begin_wait(kolo_service *service);
 void kolo_service_end_wait(kolo_service *service);
+/* This rank makes progress, though one of its threads may wait. Any thread. */
+void kolo_service_note_progress(kolo_service *service);
 /* Whether a client of a server makes progress, or has within timeout_ms (0: the service's), half of
  * which this waits for the answer, as kolo_service_await does. */
 bool kolo_service_has_progress(kolo_service *service, int server, int64_t timeout_ms);

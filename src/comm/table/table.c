@@ -650,6 +650,7 @@ kolo_status kolo_table_save_rows(kolo_table *t, int owner, size_t most, bool *mo
     q.output = t->page;
     q.output_bytes = kolo_table_page_bytes(&t->opts, most);
     KOLO_TRY(kolo_service_run(t->service, &q, 0));
+    kolo_service_note_progress(t->service); /* all workers may wait for it */
     const kolo_table_rows got = kolo_table_page_rows(t->page, most);
     if (got.n > most) return KOLO_FAIL(KOLO_ERR_FORMAT, "%s: an invalid page", t->opts.name);
     *more = q.reply_clock != 0;

@@ -4,11 +4,13 @@
 #include "base/clock.h"
 #include "base/memory.h"
 #include "base/status.h"
+#include "base/task.h"
 #include "kolo/table.h"
 #include "support/ranks.h"
 #include "support/support.h"
 
 #include <math.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -372,11 +374,14 @@ static void rows_move_to_other_owners(void **state) {
 }
 
 /* Fewer rows fit beside those that are to be saved than a push changes: it waits until they are
- * saved, or are no longer to be. */
+ * saved, or are no longer to be. So does a read of its worker. */
 typedef struct waiting_case {
     int staleness;
     bool ends; /* the save, before all rows are read */
+    bool slow; /* another thread reads them, for longer than requests may wait without progress */
 } waiting_case;
+
+enum { WAIT_MS = 2000 };
 
 static kolo_status expect_version(kolo_table *t, uint64_t expected) {
     kolo_table_stats stats;
@@ -385,8 +390,38 @@ static kolo_status expect_version(kolo_table *t, uint64_t expected) {
     return KOLO_FAIL(KOLO_ERR_FORMAT, "%d updates", (int)stats.version);
 }
 
+static kolo_status read_slowly(void *table) {
+    uint64_t id, age;
+    float values[2 * WIDTH];
+    kolo_table_rows rows = {.ids = &id, .ages = &age, .values = values};
+    for (bool more = true; more;) {
+        KOLO_TRY(kolo_table_save_rows(table, 0, 1, &more, &rows));
+        poll(NULL, 0, WAIT_MS / 10);
+    }
+    return KOLO_OK;
+}
+
+static kolo_status save_slowly(kolo_table *t) {
+    kolo_task *task;
+    KOLO_TRY(kolo_task_start(read_slowly, t, "saves rows", &task));
+    const kolo_status status = kolo_table_flush(t), saved = kolo_task_join(task);
+    return status == KOLO_OK ? saved : status;
+}
+
+/* The read that was started has what the rows are now. */
+static kolo_status expect_newest(kolo_table *t, const uint64_t *ids) {
+    float read[BATCH * WIDTH], newest[BATCH * WIDTH];
+    KOLO_TRY(kolo_table_pull_wait(t, read));
+    KOLO_TRY(kolo_table_read(t, ids, BATCH, newest));
+    if (memcmp(read, newest, sizeof read) == 0) return KOLO_OK;
+    return KOLO_FAIL(KOLO_ERR_FORMAT, "a read lacks the push before it");
+}
+
 static kolo_status push_and_save(kolo_table *t, const waiting_case *c) {
+    uint64_t ids[BATCH];
+    float gradients[BATCH * WIDTH];
     kolo_table_stats stats;
+    batch_of(0, 0, ids, gradients);
     KOLO_TRY(push_step(t, 0));
     KOLO_TRY(kolo_table_flush(t));
     KOLO_TRY(kolo_table_save_begin(t, &stats));
@@ -396,12 +431,14 @@ static kolo_status push_and_save(kolo_table *t, const waiting_case *c) {
     }
     KOLO_TRY(push_step(t, 0));
     KOLO_TRY(expect_version(t, 1));
+    KOLO_TRY(kolo_table_pull_start(t, ids, BATCH));
     if (c->ends) {
         kolo_table_save_end(t);
     } else {
-        KOLO_TRY(read_saved(t, 1, NULL));
+        KOLO_TRY(c->slow ? save_slowly(t) : read_saved(t, 1, NULL));
     }
     KOLO_TRY(kolo_table_flush(t));
+    KOLO_TRY(expect_newest(t, ids));
     return expect_version(t, 2);
 }
 
@@ -410,6 +447,7 @@ static kolo_status waiting_body(kolo_comm *comm, const void *arg, void *result) 
     kolo_table_opts opts = options(1, c->staleness);
     kolo_table *t;
     opts.bytes = 1800;
+    opts.timeout_ms = c->slow ? WAIT_MS : 0;
     KOLO_TRY(kolo_table_create(comm, &opts, &t));
     const kolo_status status = kolo_table_works(t) ? push_and_save(t, c) : KOLO_OK;
     if (status != KOLO_OK) kolo_table_abandon(t);
@@ -418,8 +456,11 @@ static kolo_status waiting_body(kolo_comm *comm, const void *arg, void *result) 
 }
 
 static void pushes_wait_for_room_while_rows_are_saved(void **state) {
-    static const waiting_case cases[] = {
-        {KOLO_STALENESS_ANY, false}, {0, false}, {2, true}, {0, true}};
+    static const waiting_case cases[] = {{.staleness = KOLO_STALENESS_ANY},
+                                         {.staleness = 0},
+                                         {.staleness = 2, .ends = true},
+                                         {.staleness = 0, .ends = true},
+                                         {.staleness = KOLO_STALENESS_ANY, .slow = true}};
     for (size_t i = 0; i < KOLO_COUNT(cases); i++) {
         ASSERT_OK(run_ranks(2, RANKS_SHM, waiting_body, &cases[i], sizeof cases[i]));
     }
