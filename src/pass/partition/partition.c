@@ -107,12 +107,15 @@ static bool is_shardable(const partitioner *p, kolo_value v, int axis) {
     int64_t ranks = p->g->mesh.axes[axis].size;
     if (p->sums < 0 || is_of_inputs(p, axis) || placed(p, v, axis)->op != KOLO_SUM) return false;
     if (shape->rank != 3 || !has_samples(p, v)) return false;
+    const int64_t length = (whole->rank > 0 ? whole : shape)->dim[p->sums];
     for (int a = 0; a < p->g->mesh.n_axes; a++) {
         const kolo_placement *cut = placed(p, v, a);
-        const bool same = is_cut(cut) && cut->dim == p->sums && !is_of_samples(p, a);
-        if (a != axis && same) ranks *= p->g->mesh.axes[a].size;
+        const int size = p->g->mesh.axes[a].size;
+        if (a == axis || !is_cut(cut) || cut->dim != p->sums || is_of_samples(p, a)) continue;
+        if (cut->zigzag && length % (2 * size) != 0) return false; /* ranges differ in length */
+        ranks *= size;
     }
-    return (whole->rank > 0 ? whole : shape)->dim[p->sums] % ranks == 0;
+    return length % ranks == 0;
 }
 
 static kolo_value sharded_sum(partitioner *p, kolo_value v, int axis) {

@@ -12,12 +12,20 @@
 enum { WORDS = 31, SAMPLES = 2 };
 #define SIZES "layers=1,width=12,vocab=31,heads=3"
 
+/* The ranks of tp divide sums of which sp leaves equal numbers of positions: not 4 and 2 of 6. */
+static const char divides_sums[] = "sums 1\n"
+                                   "attention zigzag\n"
+                                   "*.attn.c_attn.weight 0 3\n"
+                                   "*.attn.c_proj.weight 1\n"
+                                   "*.mlp.c_fc.weight 0\n"
+                                   "*.mlp.c_proj.weight 1\n";
+
 typedef struct setting {
     char mesh[32];
     int ranks;
     const char *model, *options;
     int64_t tokens;
-    const char *placement;
+    const char *placement; /* a name, or rules */
     kolo_recompute recompute;
     int zero;
 } setting;
@@ -40,6 +48,7 @@ static kolo_status build(kolo_graph *g, int64_t samples, const void *arg) {
 
 static kolo_status body(kolo_comm *comm, const void *arg, void *result) {
     const setting *s = arg;
+    const char *text = kolo_placement_rules(s->placement);
     const mesh_model m = {.mesh = s->mesh,
                           .samples = SAMPLES,
                           .terms = s->tokens,
@@ -47,7 +56,7 @@ static kolo_status body(kolo_comm *comm, const void *arg, void *result) {
                           .optimizer = {.kind = KOLO_OPTIMIZER_ADAM, .eps = 1e-3, .clip = 0.5},
                           .recompute = s->recompute,
                           .zero = s->zero,
-                          .placement = kolo_placement_rules(s->placement),
+                          .placement = text ? text : s->placement,
                           .build = build,
                           .feed = feed,
                           .arg = s};
@@ -66,6 +75,8 @@ static void slices_of_any_length_compute_what_one_rank_does(void **state) {
          KOLO_RECOMPUTE_FULL, 1},
         {"sp=2,tp=3,dp=1", 6, "gpt2_tiny", SIZES ",context=5,dropout=10", 5, "ring",
          KOLO_RECOMPUTE_CHEAP, 0},
+        {"sp=2,tp=3,dp=1", 6, "gpt2_tiny", SIZES ",context=6", 6, divides_sums, 0, 0},
+        {"sp=2,tp=3,dp=1", 6, "gpt2_tiny", SIZES ",context=12", 12, divides_sums, 0, 0},
     };
     static mesh_outcome expected;
     (void)state;
