@@ -461,6 +461,38 @@ static kolo_status index_of_whole(const partitioner *p, const kolo_node *n, kolo
     return kolo_index_read(n->op, n->attr, n->n_in, in, n->n_out, out, index);
 }
 
+/* Whether each rank of an axis computes a summand of the gradients of the parameters that it reads
+ * whole beside v. */
+static bool gives_summands(const partitioner *p, kolo_value v, int axis) {
+    return is_of_samples(p, axis) || is_cut(placed(p, v, axis)) || is_varying(p, v, axis);
+}
+
+/* Makes the gradients of the parameters of a node that all ranks of an axis compute alike summands,
+ * one of them and zeros: as where each rank has samples of its own, which other micro-batches and
+ * other ranks of dp may have. The backward pass computes them in the same order. */
+static kolo_status sum_gradients(partitioner *p, kolo_node *n, int lead, int axis) {
+    for (int k = n->n_in - 1; k >= 0; k--) {
+        const kolo_value v = n->in[k];
+        if (!is_parameter(p, v)) continue;
+        const kolo_tensor tensor = kolo_info(p->g, v)->tensor;
+        kolo_placements from = kolo_info(p->g, v)->placements;
+        for (int a = 0; a < p->g->mesh.n_axes; a++) {
+            const bool whole = from.axis[a].kind == KOLO_PLACEMENT_INVARIANT;
+            if (!whole || !gives_summands(p, n->in[lead], a)) continue;
+            from.axis[a].kind = KOLO_PLACEMENT_REPLICATED;
+        }
+        const kolo_placements to = from;
+        from.axis[axis].kind = KOLO_PLACEMENT_REPLICATED;
+        n->in[k] = kolo_redistribute_as(p->g, v, &from, &to, &tensor);
+        KOLO_TRY(kolo_graph_check(p->g));
+        p->order[p->n++] = p->g->nodes[kolo_info(p->g, n->in[k])->producer];
+        p->whole[n->in[k].id] = p->whole[v.id];
+        p->origin[n->in[k].id] = p->origin[v.id];
+        p->used[v.id] = true;
+    }
+    return KOLO_OK;
+}
+
 static kolo_status cut_on(partitioner *p, kolo_node *n, const kolo_index *index, int axis,
                           bool *summed) {
     const int lead = leader(p, n, axis);
@@ -487,6 +519,7 @@ static kolo_status cut_on(partitioner *p, kolo_node *n, const kolo_index *index,
     if (needs_whole(p, &c) && is_divided_batch(p, n->in[lead], axis)) {
         n->in[lead] = kolo_partition_collect(p, n->in[lead], axis, KOLO_PLACEMENT_INVARIANT);
         KOLO_TRY(kolo_graph_check(p->g));
+        if (p->exchanged >> axis & 1) KOLO_TRY(sum_gradients(p, n, lead, axis));
         return leader(p, n, axis) < 0 ? vary(p, n, axis) : cut_on(p, n, index, axis, summed);
     }
     if (needs_whole(p, &c)) {

@@ -138,6 +138,19 @@ static void any_mesh_computes_what_one_rank_does(void **state) {
          .recompute = KOLO_RECOMPUTE_CHEAP,
          .states = true,
          .both = true},
+        {.mesh = "tp=2,dp=1,sp=2", /* units that differ */
+         .ranks = 4,
+         .units = 7,
+         .micro_batches = 1,
+         .optimizer = {.momentum = 0.9, .clip = 0.5}},
+        {.mesh = "sp=3,dp=2", /* fewer samples than ranks */
+         .ranks = 6,
+         .units = 5,
+         .micro_batches = 2,
+         .optimizer = {.momentum = 0.9, .clip = 0.5},
+         .states = true,
+         .both = true,
+         .gru = true},
     };
     (void)state;
     for (size_t i = 0; i < KOLO_COUNT(cases); i++) {

@@ -44,6 +44,17 @@ static const kolo_train_opts uneven = {
     .epochs = 2,
 };
 
+/* The same of a recurrence, which needs as many samples as ranks of sp to divide them. */
+static const kolo_train_opts recurrent = {
+    .model = "lstm_lm",
+    .model_options = "layers=2,width=12,hidden=16,context=8,vocab=51,dropout=10",
+    .data = "synthetic-tokens:N=31,test=3",
+    .lr = 0.1,
+    .global_batch = 7,
+    .accumulate = 2,
+    .epochs = 2,
+};
+
 /* A file of placement rules; its name. */
 static const char *rules_file(const char *rules) {
     FILE *file = fopen("rules", "w");
@@ -72,6 +83,10 @@ static void jobs_train_and_evaluate(void **state) {
         {uneven, "tp=2", 2, NULL},
         {uneven, "dp=2,tp=2", 4, NULL},
         {uneven, "dp=2,sp=2", 4, NULL},
+        {recurrent, "sp=2", 2, NULL},
+        {recurrent, "dp=2,sp=2", 4, NULL},
+        {recurrent, "sp=2,tp=2", 4, NULL},
+        {recurrent, "dp=2,sp=3", 6, NULL},
         {{.model = "bert_tiny",
           .model_options = "layers=1,width=32,vocab=200,context=20,nsp=1,dropout=10",
           .data = "synthetic-tokens:N=20,test=5",
