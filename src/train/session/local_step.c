@@ -52,6 +52,13 @@ static kolo_sums no_sums(const kolo_session *s) {
     return sums;
 }
 
+/* After an error of this rank the others would wait for the metrics of this step or the next one.
+ */
+static kolo_status end_others(const kolo_session *s, kolo_status status) {
+    const bool own = status != KOLO_ERR_PEER && status != KOLO_ERR_TIMEOUT;
+    return own ? kolo_end_group(s->comm, status) : status;
+}
+
 kolo_status kolo_session_step_alone(kolo_session *s, const kolo_batch *batch, double lr,
                                     kolo_sums *sums) {
     kolo_batch own = *batch;
@@ -66,7 +73,7 @@ kolo_status kolo_session_step_alone(kolo_session *s, const kolo_batch *batch, do
         s->reported_arg = &r;
         const kolo_status status = kolo_session_run_micro_batches(s, &own, &x, &r.finish);
         s->reported = NULL;
-        KOLO_TRY(status);
+        if (status != KOLO_OK) return end_others(s, status);
         s->trained = r.finish->plan;
     } else {
         const kolo_sums none = no_sums(s);
