@@ -6,6 +6,9 @@
 #include "support/kernel_check.h"
 #include "support/shapes.h"
 
+#include <math.h>
+#include <string.h>
+
 /* ---- two inputs ---- */
 
 #define PAIR(op_name) {&kolo_op_##op_name, &kolo_simd_##op_name},
@@ -134,6 +137,49 @@ static void softmaxes(int threads) {
 
 static void softmaxes_are_the_reference(void **state) { test_each_set(softmaxes); }
 
+static void run_softmax(const float *x, float *y, int64_t rows, int64_t width, bool log,
+                        int threads) {
+    const kolo_attr attr[KOLO_MAX_ATTRS] = {{log}};
+    const kolo_shape shape = kolo_shape_2(rows, width);
+    kolo_kernel_spec spec;
+    test_kernel_spec(&spec, &kolo_op_softmax, attr, 1, &shape, NULL, 1, NULL, threads);
+    kolo_simd_softmax.run(&(kolo_call){.spec = &spec, .in = {(void *)(uintptr_t)x}, .out = {y}});
+}
+
+/* A row has the same bits beside any others, also those with a NaN or infinities, and in place; and
+ * nothing beyond the last one is written. */
+static void rows_by_themselves(int threads) {
+    enum { ROWS = 75, WIDTH = 136, END = 16 };
+    static float x[ROWS * WIDTH], y[ROWS * WIDTH + END], row[WIDTH + END];
+    for (int64_t c = 0; c < 2 * (WIDTH - 1); c++) {
+        const int64_t width = 1 + c / 2, count = ROWS * width;
+        const bool log = c % 2 == 1;
+        for (int64_t i = 0; i < count; i++) x[i] = (float)((i * 7919) % 1009) / 31 - 16;
+        x[3 * width] = NAN;
+        x[7 * width + width / 2] = INFINITY;
+        x[40 * width + width - 1] = -INFINITY;
+        for (int64_t i = 0; i < width; i++) x[50 * width + i] = -INFINITY;
+        for (int64_t i = 0; i < END; i++) y[count + i] = row[width + i] = 5;
+        memcpy(y, x, sizeof *x * (size_t)count);
+        run_softmax(y, y, ROWS, width, log, threads);
+        for (int64_t i = 0; i < END; i++) assert_true(y[count + i] == 5);
+        for (int64_t r = 0; r < ROWS; r++) {
+            run_softmax(x + r * width, row, 1, width, log, 1);
+            for (int64_t i = 0; i < END; i++) assert_true(row[width + i] == 5);
+            for (int64_t i = 0; i < width; i++) {
+                const float a = y[r * width + i], b = row[i];
+                const bool lost = r == 3 || r == 7 || r == 50 || (r == 40 && width == 1);
+                if (isnan(b) && isnan(a) && lost) continue;
+                if (memcmp(&a, &b, sizeof a) == 0 && !isnan(a)) continue;
+                fail_msg("width %d, row %d, column %d: %g beside others, %g", (int)width, (int)r,
+                         (int)i, (double)a, (double)b);
+            }
+        }
+    }
+}
+
+static void rows_do_not_depend_on_others(void **state) { test_each_set(rows_by_themselves); }
+
 static void positions(int threads) {
     static const struct {
         kolo_shape x;
@@ -205,6 +251,7 @@ TEST_MAIN(test_simd_broadcast) {
         cmocka_unit_test(inputs_of_another_order_are_refused),
         cmocka_unit_test(permutations_are_the_reference),
         cmocka_unit_test(softmaxes_are_the_reference),
+        cmocka_unit_test(rows_do_not_depend_on_others),
         cmocka_unit_test(positions_are_the_reference),
         cmocka_unit_test(reductions_are_the_reference),
     };
