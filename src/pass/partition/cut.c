@@ -8,6 +8,7 @@
 #include "pass/partition/partition.h"
 
 #include <inttypes.h>
+#include <stdio.h>
 
 /* ---- leaves ---- */
 
@@ -19,12 +20,13 @@ kolo_status kolo_partition_cut_leaf(const partitioner *p, int axis, kolo_value l
     const int blocks = cut->blocks > 0 ? cut->blocks : 1;
     if (cut->dim >= info->tensor.shape.rank || *length % blocks != 0 ||
         *length / blocks < of->size) {
-        char text[KOLO_SHAPE_TEXT];
+        char text[KOLO_SHAPE_TEXT], parts[48] = "";
+        if (blocks > 1) (void)snprintf(parts, sizeof parts, " in each of %d equal parts", blocks);
         return KOLO_FAIL(KOLO_ERR_ARG,
-                         "%s %s cannot be divided over %s=%d along dimension %d in %d equal "
-                         "parts: choose a smaller %s, or a rule for it with --placement",
+                         "%s %s cannot be divided over %s=%d along dimension %d%s: choose a "
+                         "smaller %s, or a rule for it with --placement",
                          info->name, kolo_shape_text(&info->tensor.shape, text), of->name, of->size,
-                         cut->dim, blocks, of->name);
+                         cut->dim, parts, of->name);
     }
     if (info->whole.shape.rank == 0) info->whole = info->tensor;
     *length = local_length(p, axis, cut, *length);
