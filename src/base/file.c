@@ -277,15 +277,14 @@ static char *temp_name(const char *path) {
 /* Creates a file with a lock; -1: errno. Another process may take it for one that is left, and
  * remove it, before it has the lock: then it is created again. */
 static int create_locked(const char *path, mode_t mode) {
-    enum { TRIES = 20 };
+    enum { TRIES = 1000 };
     for (int left = TRIES;; left--) {
-        struct stat info;
         /* A killed process with the same id may have left one. */
         unlink(path);
         const int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode);
         if (fd < 0) return fd;
         while (flock(fd, LOCK_EX) != 0 && errno == EINTR) continue; /* some have no locks */
-        if (left == 1 || fstat(fd, &info) != 0 || info.st_nlink > 0) return fd;
+        if (left == 1 || kolo_name_exists(path)) return fd;
         close(fd);
     }
 }
@@ -345,17 +344,19 @@ static bool is_temp_of(const char *entry, const char *name) {
     return digits > 0 && strcmp(id + digits, ".tmp") == 0;
 }
 
-/* One that cannot be removed stays. */
+/* One that cannot be removed stays, and so does what a writer has put in its place meanwhile. */
 static kolo_status sweep_one(void *arg, const char *entry) {
     const sweep *s = arg;
-    struct stat info;
+    struct stat info, now;
     if (!is_temp_of(entry, s->name)) return KOLO_OK;
     char *path = kolo_format("%s/%s", s->folder, entry);
     if (!path) return KOLO_NOMEM(strlen(entry));
     const int fd = open(path, O_WRONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
     const bool left = fd >= 0 && fstat(fd, &info) == 0 && S_ISREG(info.st_mode) &&
                       flock(fd, LOCK_EX | LOCK_NB) == 0;
-    if (left) (void)unlink(path);
+    const bool there =
+        left && lstat(path, &now) == 0 && now.st_dev == info.st_dev && now.st_ino == info.st_ino;
+    if (there) (void)unlink(path);
     if (fd >= 0) close(fd);
     kolo_free(path);
     return KOLO_OK;
