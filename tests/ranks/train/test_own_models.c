@@ -241,21 +241,22 @@ static void assert_close(const outcome *a, const outcome *b) {
 /* ---- tests ---- */
 
 static void ranks_without_samples_add_nothing(void **state) {
-    outcome alone = run((setting){build_autoencoder, 1, 14, 1, 15});
-    outcome ranks = run((setting){build_autoencoder, 7, 2, 1, 15}); /* the last step: one sample */
-    outcome micro = run((setting){build_autoencoder, 7, 1, 2, 15});
+    outcome alone = run((setting){build_autoencoder, 1, 14, 1, 15, NULL});
+    outcome ranks =
+        run((setting){build_autoencoder, 7, 2, 1, 15, NULL}); /* the last step: one sample */
+    outcome micro = run((setting){build_autoencoder, 7, 1, 2, 15, NULL});
     assert_close(&ranks, &alone);
     assert_close(&micro, &alone);
     /* In the last step rank 0 has two micro-batches, the others one and none. */
-    alone = run((setting){build_autoencoder, 1, 6, 1, 10});
-    micro = run((setting){build_autoencoder, 3, 1, 2, 10});
+    alone = run((setting){build_autoencoder, 1, 6, 1, 10, NULL});
+    micro = run((setting){build_autoencoder, 3, 1, 2, 10, NULL});
     assert_close(&micro, &alone);
 }
 
 /* Three samples on two ranks: rank 1 has none in the second micro-batch, whose statistics are those
  * of rank 0 alone. */
 static void ranks_without_samples_keep_statistics(void **state) {
-    outcome o = run((setting){build_normalized, 2, 1, 2, 3});
+    outcome o = run((setting){build_normalized, 2, 1, 2, 3, NULL});
     for (int c = 0; c < CHANNELS; c++) {
         double mean[3] = {0};
         for (int i = 0; i < 3 * SIDE * SIDE; i++) {
@@ -271,33 +272,33 @@ static void ranks_without_samples_keep_statistics(void **state) {
 }
 
 static void losses_without_parameters_are_summed(void **state) {
-    outcome alone = run((setting){build_norm, 1, 12, 1, 12});
-    outcome ranks = run((setting){build_norm, 3, 4, 1, 12});
-    outcome micro = run((setting){build_norm, 3, 2, 2, 12});
+    outcome alone = run((setting){build_norm, 1, 12, 1, 12, NULL});
+    outcome ranks = run((setting){build_norm, 3, 4, 1, 12, NULL});
+    outcome micro = run((setting){build_norm, 3, 2, 2, 12, NULL});
     assert_true(alone.loss > 1);
     assert_close(&ranks, &alone);
     assert_close(&micro, &alone);
 }
 
 static void penalties_are_counted_once(void **state) {
-    outcome alone = run((setting){build_penalized, 1, 12, 1, 15});
-    outcome ranks = run((setting){build_penalized, 3, 4, 1, 15});
-    outcome micro = run((setting){build_penalized, 2, 2, 3, 15});
+    outcome alone = run((setting){build_penalized, 1, 12, 1, 15, NULL});
+    outcome ranks = run((setting){build_penalized, 3, 4, 1, 15, NULL});
+    outcome micro = run((setting){build_penalized, 2, 2, 3, 15, NULL});
     assert_close(&ranks, &alone);
     assert_close(&micro, &alone);
 }
 
 /* The mean is over the labels that count, as in PyTorch's reduction="mean" with ignore_index. */
 static void means_leave_out_ignored_labels(void **state) {
-    outcome alone = run((setting){build_ignoring, 1, 11, 1, 11});
-    outcome ranks = run((setting){build_ignoring, 3, 4, 1, 11});
-    outcome micro = run((setting){build_ignoring, 2, 2, 3, 11});
+    outcome alone = run((setting){build_ignoring, 1, 11, 1, 11, NULL});
+    outcome ranks = run((setting){build_ignoring, 3, 4, 1, 11, NULL});
+    outcome micro = run((setting){build_ignoring, 2, 2, 3, 11, NULL});
     assert_int_equal(alone.labels, 8); /* of 11, three are 1 */
     assert_close(&ranks, &alone);
     assert_close(&micro, &alone);
 
     /* The first loss, of the initial weights, against the definition. */
-    setting s = {build_ignoring, 1, 11, 1, 11};
+    setting s = {build_ignoring, 1, 11, 1, 11, NULL};
     kolo_session_config opts = session_of(&s);
     kolo_session *session;
     ASSERT_OK(kolo_session_create_for(&opts, NULL, &session));
@@ -323,13 +324,13 @@ static void means_leave_out_ignored_labels(void **state) {
 
 static void layers_agree_over_ranks_and_kernels(void **state) {
     plan.kernels = KOLO_KERNELS_REF;
-    outcome alone = run((setting){build_various, 1, 15, 1, 15});
+    outcome alone = run((setting){build_various, 1, 15, 1, 15, NULL});
     plan.kernels = KOLO_KERNELS_BEST;
-    outcome best = run((setting){build_various, 1, 15, 1, 15});
-    outcome ranks = run((setting){build_various, 3, 5, 1, 15});
-    outcome each = run((setting){build_various, 7, 1, 3, 15}); /* single samples */
+    outcome best = run((setting){build_various, 1, 15, 1, 15, NULL});
+    outcome ranks = run((setting){build_various, 3, 5, 1, 15, NULL});
+    outcome each = run((setting){build_various, 7, 1, 3, 15, NULL}); /* single samples */
     plan.precision = KOLO_PRECISION_BF16;
-    outcome half = run((setting){build_various, 1, 15, 1, 15});
+    outcome half = run((setting){build_various, 1, 15, 1, 15, NULL});
     plan.precision = KOLO_PRECISION_F32;
     assert_close(&best, &alone);
     assert_close(&ranks, &alone);
@@ -338,18 +339,18 @@ static void layers_agree_over_ranks_and_kernels(void **state) {
 }
 
 static void ops_of_a_program_agree_over_ranks(void **state) {
-    outcome alone = run((setting){build_snake, 1, 15, 1, 15});
-    outcome whole = run((setting){build_whole_snake, 1, 15, 1, 15});
-    outcome ranks = run((setting){build_snake, 2, 8, 1, 15});
+    outcome alone = run((setting){build_snake, 1, 15, 1, 15, NULL});
+    outcome whole = run((setting){build_whole_snake, 1, 15, 1, 15, NULL});
+    outcome ranks = run((setting){build_snake, 2, 8, 1, 15, NULL});
     assert_close(&ranks, &alone);
     assert_memory_equal(&whole, &alone, sizeof alone);
     plan.precision = KOLO_PRECISION_BF16;
-    outcome half = run((setting){build_snake, 2, 8, 1, 15});
+    outcome half = run((setting){build_snake, 2, 8, 1, 15, NULL});
     plan.precision = KOLO_PRECISION_F32;
     assert_true(fabs(half.loss - alone.loss) < 1e-2 * alone.loss);
 
     static outcome results[2];
-    setting divided = {build_whole_snake, 2, 8, 1, 15};
+    setting divided = {build_whole_snake, 2, 8, 1, 15, NULL};
     rank_job job = {.n = 2,
                     .transport = RANKS_THREAD,
                     .body = body,
@@ -621,7 +622,7 @@ static void other_graphs_are_refused(void **state) {
         {"ignore different labels", build_two_rules},
     };
     for (size_t i = 0; i < KOLO_COUNT(flaws); i++) {
-        setting s = {flaws[i].build, 1, 2, 1, 2};
+        setting s = {flaws[i].build, 1, 2, 1, 2, NULL};
         kolo_session_config opts = session_of(&s);
         kolo_session *session;
         assert_int_equal(kolo_session_create_for(&opts, NULL, &session), KOLO_ERR_ARG);
@@ -631,7 +632,7 @@ static void other_graphs_are_refused(void **state) {
 
 /* Samples of another data set than the session was created for. */
 static void other_samples_are_refused(void **state) {
-    setting s = {build_norm, 1, 2, 1, 2};
+    setting s = {build_norm, 1, 2, 1, 2, NULL};
     kolo_session_config opts = session_of(&s);
     kolo_session *session;
     kolo_sums sums;
