@@ -362,7 +362,7 @@ static void workers_do_not_wait_for_rows_that_are_not_saved(void **state) {
         set_fault("wait-pwrite .checkpoint-2.t 1 28", "0");
         snprintf(line, sizeof line,
                  "exec '%s' " TABLE_RUN
-                 "--table-bytes 24K --timeout 20 --on-save-error continue %s >out 2>err",
+                 "--table-bytes 12K --timeout 20 --on-save-error continue %s >out 2>err",
                  KOLO_COMMAND, policies[i]);
         kolo_process job = test_job_start((char *[]){"sh", "-c", line, NULL});
         clear_fault();
