@@ -9,7 +9,8 @@
  *
  * For lanes (pass/lanes.c) nodes of all ops are measured, with the kernel that is selected for
  * them: on all threads, and on single threads that run at the same time, each on tensors of its
- * own, so that they share caches and memory as lanes do. */
+ * own, so that they share caches and memory as lanes do. Their results are compared, on several sets
+ * of inputs: only a node with the same bits either way may be in a lane. */
 #include "kernel/select/tune.h"
 
 #include "base/bf16.h"
@@ -25,7 +26,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { BUCKETS = 4096, RUNS = 5 };
+enum { BUCKETS = 4096, RUNS = 5, MOST_NS = 1000000000 };
 static const char *const head = "kolo tuning 1\n";
 static const double hopeless = 2.5; /* multiple of the best time of the same work */
 static const int64_t enough = 60e6; /* nanoseconds of measured runs per kernel */
@@ -220,12 +221,13 @@ static void close_trial(trial *r) {
     kolo_pages_unmap(r->call.scratch, r->scratch_bytes);
 }
 
-static void *map_tensor(const kolo_tensor *tensor, bool numbers) {
-    size_t bytes = kolo_tensor_bytes(tensor);
-    void *data = kolo_pages_map(bytes);
-    if (!data || !numbers) return data;
-    for (size_t i = 0; i < bytes / kolo_dtype_bytes(tensor->dtype); i++) {
-        const double number = (double)(uint32_t)((i + 1) * 2654435761U) / 2147483648.0 - 1;
+/* Set 0, or other numbers. */
+static void fill_tensor(const kolo_tensor *tensor, uint32_t set, void *data) {
+    for (size_t i = 0; i < kolo_tensor_bytes(tensor) / kolo_dtype_bytes(tensor->dtype); i++) {
+        uint32_t bits = (uint32_t)(i + 1) * 2654435761U;
+        if (set > 0) bits = (bits ^ bits >> 15 ^ set) * 2246822519U;
+        if (set > 0) bits = (bits ^ bits >> 13) * 3266489917U;
+        const double number = (double)bits / 2147483648.0 - 1;
         switch (tensor->dtype) {
         case KOLO_DTYPE_F32:
             ((float *)data)[i] = (float)number;
@@ -237,9 +239,14 @@ static void *map_tensor(const kolo_tensor *tensor, bool numbers) {
             ((double *)data)[i] = number;
             break;
         default:
-            return data;
+            return;
         }
     }
+}
+
+static void *map_tensor(const kolo_tensor *tensor, bool numbers) {
+    void *data = kolo_pages_map(kolo_tensor_bytes(tensor));
+    if (data && numbers) fill_tensor(tensor, 0, data);
     return data;
 }
 
@@ -355,6 +362,40 @@ static bool same_results(const trial *a, const trial *b) {
     return true;
 }
 
+static size_t count_numbers(const trial *t) {
+    const kolo_kernel_spec *spec = t->call.spec;
+    size_t n = 0;
+    for (int i = 0; i < spec->n_out; i++) {
+        const size_t each = kolo_dtype_bytes(spec->out[i].dtype);
+        const char *out = t->call.out[i];
+        for (size_t at = 0; at < kolo_tensor_bytes(&spec->out[i]); at += each) {
+            n += memcmp(out + at, &(double){0}, each) != 0;
+        }
+    }
+    return n;
+}
+
+/* Whether the results are the same for any inputs: sums in another order often round alike, so many
+ * of them are compared, from several sets of inputs where a run has few. */
+static bool have_same_bits(trial *a, trial *b) {
+    enum { NUMBERS = 256, SETS = 64 };
+    const kolo_kernel_spec *spec = a->call.spec;
+    const int64_t start = kolo_now_ns();
+    size_t numbers = 0;
+    for (uint32_t set = 1; set <= SETS && numbers < NUMBERS; set++) {
+        if (kolo_now_ns() - start > MOST_NS) return false; /* it is not known */
+        for (int i = 0; i < spec->n_in; i++) {
+            fill_tensor(&spec->in[i], set, a->call.in[i]);
+            fill_tensor(&spec->in[i], set, b->call.in[i]);
+        }
+        a->kernel->run(&a->call);
+        b->kernel->run(&b->call);
+        if (!same_results(a, b)) return false;
+        numbers += count_numbers(a);
+    }
+    return true;
+}
+
 /* The fastest of some runs of the kernel on all threads, and of its copies on one thread each; in
  * turns, so that both see the same disturbances. False: the results differ. */
 static bool race(trial *whole, trial *copies, int lanes, double *together, double *apart) {
@@ -373,7 +414,7 @@ static bool race(trial *whole, trial *copies, int lanes, double *together, doubl
     }
     *together = (double)best[0] * 1e-9;
     *apart = (double)best[1] * 1e-9;
-    return true;
+    return have_same_bits(whole, &copies[0]);
 }
 
 /* Measures both. False: one thread cannot run it with the same bits, or there is no memory. */
@@ -400,8 +441,8 @@ bool kolo_tuner_lanes(kolo_tuner *t, const kolo_kernel *kernel, const kolo_kerne
                       int lanes, double *together, double *apart) {
     kolo_text key = {0}, lane_key = {0};
     char how[32];
-    snprintf(how, sizeof how, ", %d lanes", lanes);
-    add_key(t, kernel, spec, ", together", &key);
+    snprintf(how, sizeof how, ", in %d lanes", lanes);
+    add_key(t, kernel, spec, ", all together", &key);
     add_key(t, kernel, spec, how, &lane_key);
     const bool failed = key.failed || lane_key.failed;
     entry *known = failed ? NULL : find(t->times, key.text);
