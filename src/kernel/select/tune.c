@@ -9,8 +9,8 @@
  *
  * For lanes (pass/lanes.c) nodes of all ops are measured, with the kernel that is selected for
  * them: on all threads, and on single threads that run at the same time, each on tensors of its
- * own, so that they share caches and memory as lanes do. Their results are compared, on several sets
- * of inputs: only a node with the same bits either way may be in a lane. */
+ * own, so that they share caches and memory as lanes do. Their results are compared, on several
+ * sets of inputs: only a node with the same bits either way may be in a lane. */
 #include "kernel/select/tune.h"
 
 #include "base/bf16.h"
@@ -26,7 +26,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { BUCKETS = 4096, RUNS = 5, MOST_NS = 1000000000 };
+enum { BUCKETS = 4096, RUNS = 5, MOST_NS = 200000000 };
 static const char *const head = "kolo tuning 1\n";
 static const double hopeless = 2.5; /* multiple of the best time of the same work */
 static const int64_t enough = 60e6; /* nanoseconds of measured runs per kernel */
@@ -375,13 +375,13 @@ static size_t count_numbers(const trial *t) {
     return n;
 }
 
-/* Whether the results are the same for any inputs: sums in another order often round alike, so many
- * of them are compared, from several sets of inputs where a run has few. */
+/* Whether the results, which are the same for one set of inputs, are so for any: sums in another
+ * order often round alike, so many of them are compared, from several sets where a run has few. */
 static bool have_same_bits(trial *a, trial *b) {
     enum { NUMBERS = 256, SETS = 64 };
     const kolo_kernel_spec *spec = a->call.spec;
     const int64_t start = kolo_now_ns();
-    size_t numbers = 0;
+    size_t numbers = count_numbers(a);
     for (uint32_t set = 1; set <= SETS && numbers < NUMBERS; set++) {
         if (kolo_now_ns() - start > MOST_NS) return false; /* it is not known */
         for (int i = 0; i < spec->n_in; i++) {
