@@ -59,6 +59,7 @@ INLINE void store_part(float *p, vf v, int64_t n) {
 #else
 INLINE vf load_part(const float *p, int64_t n) {
     float lanes[VL] = {0};
+    // NOLINTNEXTLINE(clang-analyzer-core.uninitialized.Assign): p has n numbers
     for (int64_t i = 0; i < n; i++) lanes[i] = p[i];
     return load(lanes);
 }

@@ -124,7 +124,7 @@ kolo_status kolo_session_refresh_labels(kolo_session *s) {
     void *canonical = kolo_alloc(bytes);
     kolo_status status = kolo_agree(s->comm, canonical ? KOLO_OK : KOLO_NOMEM(bytes));
     if (status == KOLO_OK) status = kolo_store_read(s->store, entry, canonical);
-    for (int64_t c = 0; status == KOLO_OK && c < s->rule.classes; c++) {
+    for (int64_t c = 0; canonical && status == KOLO_OK && c < s->rule.classes; c++) {
         s->of_class[c] =
             wide ? ((const double *)canonical)[c] : (double)((const float *)canonical)[c];
     }
