@@ -193,7 +193,8 @@ KOLO_API kolo_status kolo_parameters_create(kolo_comm *comm, const float *initia
  * workers have finished or are lost. NULL is allowed. Blocks. */
 KOLO_API void kolo_parameters_destroy(kolo_parameters *parameters);
 /* After an error of this rank: kolo_parameters_destroy then does not wait, and this rank is lost to
- * the others, whose errors have the text of this thread's last error. */
+ * the others, whose errors have the text of this thread's last error. Owners that are threads of
+ * the same process may read what this rank has pushed until they are destroyed. */
 KOLO_API void kolo_parameters_abandon(kolo_parameters *parameters);
 
 /* Waits until all workers have finished or are lost, as kolo_parameters_destroy does, and completes
