@@ -87,6 +87,19 @@ static bool is_exposed(const kolo_server *s, int rank, const void *data, size_t 
            bytes <= exposed - (at - first);
 }
 
+/* A client to which nothing can be sent has ended. Its last message, behind others, may state
+ * after which error. */
+static void check_sent(kolo_server *s, int rank, kolo_status status) {
+    client *c = &s->clients[rank];
+    if (status == KOLO_OK) return;
+    if (status != KOLO_ERR_PEER) {
+        kolo_server_end_client(s, rank, false, kolo_last_error());
+        return;
+    }
+    c->send_failed = true;
+    kolo_reply_queue_drop(&c->replies);
+}
+
 void kolo_service_reply(kolo_service_call *view, kolo_status status, uint64_t clock,
                         const void *data, size_t bytes) {
     call *q = (call *)view;
@@ -119,10 +132,10 @@ void kolo_service_reply(kolo_service_call *view, kolo_status status, uint64_t cl
                             .exposed_handle = exposed ? s->exposed_handle : 0,
                             .exposed_at =
                                 exposed ? (uintptr_t)data - (uintptr_t)s->opts.exposed : 0};
-    if (kolo_reply_queue_send(&c->replies, &c->socket, &head, data,
-                              placed || exposed ? 0 : bytes) != KOLO_OK) {
-        kolo_server_end_client(s, rank, false, kolo_last_error());
-        return;
+    if (!c->send_failed) {
+        check_sent(s, rank,
+                   kolo_reply_queue_send(&c->replies, &c->socket, &head, data,
+                                         placed || exposed ? 0 : bytes));
     }
     resume_later(s, c);
     watch(s, rank);
@@ -200,7 +213,8 @@ static kolo_status map(const kolo_server *s, int rank, uint64_t handle, uint64_t
 }
 
 /* Takes a progress report. `*paused`: there is no memory for the reply. */
-static kolo_status answer_report(kolo_server *s, client *c, bool *paused) {
+static kolo_status answer_report(kolo_server *s, int rank, bool *paused) {
+    client *c = &s->clients[rank];
     const kolo_call_head *h = &c->head;
     const int64_t now_ns = kolo_now_ns();
     if (h->serial != c->serial + 1 || h->input_bytes > 0 || h->output_bytes > 0) {
@@ -214,7 +228,10 @@ static kolo_status answer_report(kolo_server *s, client *c, bool *paused) {
     const kolo_reply_head head = {.type = KOLO_MESSAGE_REPLY,
                                   .serial = h->serial,
                                   .clock = (uint64_t)(now_ns - s->progress_ns) / 1000000};
-    return kolo_reply_queue_send(&c->replies, &c->socket, &head, NULL, 0);
+    if (!c->send_failed) {
+        check_sent(s, rank, kolo_reply_queue_send(&c->replies, &c->socket, &head, NULL, 0));
+    }
+    return KOLO_OK;
 }
 
 /* Begins the request whose head is complete. `*paused`: there is no credit or memory for it. */
@@ -222,7 +239,7 @@ static kolo_status begin(kolo_server *s, int rank, bool *paused) {
     client *c = &s->clients[rank];
     const kolo_call_head *h = &c->head;
     void *input, *output;
-    if (h->type == KOLO_MESSAGE_PROGRESS) return answer_report(s, c, paused);
+    if (h->type == KOLO_MESSAGE_PROGRESS) return answer_report(s, rank, paused);
     KOLO_TRY(check_head(s, c, h));
     KOLO_TRY(map(s, rank, h->input_handle, h->input_bytes, &input));
     KOLO_TRY(map(s, rank, h->output_handle, h->output_bytes, &output));
@@ -371,15 +388,13 @@ void kolo_server_poll(kolo_server *s, int timeout_ms) {
         }
         client *c = &s->clients[rank];
         if (c->socket.fd >= 0 && (what & EPOLLOUT)) {
-            if (kolo_reply_queue_flush(&c->replies, &c->socket) != KOLO_OK) {
-                kolo_server_end_client(s, rank, false, kolo_last_error());
-            }
+            check_sent(s, rank, kolo_reply_queue_flush(&c->replies, &c->socket));
             resume_later(s, c);
             watch(s, rank);
         }
         if (c->socket.fd >= 0 && (what & EPOLLIN)) receive(s, rank);
         bool gone = what & (EPOLLHUP | EPOLLERR | (c->paused ? EPOLLRDHUP : 0));
-        if (c->socket.fd >= 0 && gone && !(what & EPOLLIN))
+        if (c->socket.fd >= 0 && gone && !(what & EPOLLIN) && !c->resume)
             kolo_server_end_client(s, rank, false, "process ended");
     }
     receive_buffered(s);
