@@ -111,6 +111,10 @@ fi
 if command -v mpiexec.hydra >/dev/null; then
     ran=yes rank=PMI_RANK
     any_launcher mpiexec.hydra
+    # MPICH leaves a file of a process that ends within MPI_Init.
+    for file in $(find /dev/shm -name 'mpich_shar_tmp*' -newer "$work/secret"); do
+        grep -qsF "$file" /proc/[0-9]*/maps || rm -f "$file"
+    done
 else
     echo "skip: no MPICH (mpich)"
 fi
