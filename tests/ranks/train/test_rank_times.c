@@ -21,17 +21,17 @@
 enum { RANKS = 3, STEPS = 5 };
 static const int64_t ms = 1000000;
 
-/* Rank r of step k: forward r + 1, input 10 in step 4 of rank 0; the rest of 20 is communication.
- */
-static void add_step(kolo_rank_times *t, int rank, int k) {
+/* Rank r of step k: forward r + 1, input 10 in step 4 of rank 0; the rest of 20 is communication,
+ * or, if none waits for another, other work. */
+static void add_step(kolo_rank_times *t, int rank, int k, bool waits) {
     int64_t input = rank == 0 && k == 4 ? 10 : 0;
     int64_t row[KOLO_TIMES] = {
         [KOLO_TIME_STEP] = 20 * ms,
         [KOLO_TIME_INPUT] = input * ms,
         [KOLO_TIME_FORWARD] = (rank + 1) * ms,
-        [KOLO_TIME_EXPOSED] = (19 - rank - input) * ms,
         [KOLO_TIME_IDLE] = -1, /* not read */
     };
+    row[waits ? KOLO_TIME_EXPOSED : KOLO_TIME_OTHER] = (19 - rank - input) * ms;
     kolo_rank_times_add(t, row);
 }
 
@@ -51,13 +51,14 @@ static kolo_time_report report(kolo_rank_times *t, kolo_times_window w, found *f
 
 static kolo_status measure(kolo_comm *comm, const void *arg, void *result) {
     const int rank = comm ? kolo_comm_rank(comm) : 0;
+    const bool waits = !arg || *(const bool *)arg;
     found *f = result;
     kolo_rank_times *t;
     KOLO_TRY(kolo_rank_times_create(comm, STEPS, &t));
-    for (int k = 0; k < 2; k++) add_step(t, rank, k);
+    for (int k = 0; k < 2; k++) add_step(t, rank, k, waits);
     kolo_status status = kolo_rank_times_exchange(t);
     kolo_rank_times_reset(t, KOLO_TIMES_EPOCH);
-    for (int k = 2; k < 5; k++) add_step(t, rank, k);
+    for (int k = 2; k < 5; k++) add_step(t, rank, k, waits);
     f->full = kolo_rank_times_is_full(t);
     if (status == KOLO_OK) status = kolo_rank_times_exchange(t);
     if (status == KOLO_OK) status = kolo_rank_times_exchange(t); /* nothing new */
@@ -94,6 +95,22 @@ static void ranks_idle_until_the_slowest_is_done(void **state) {
         assert_true(near(f[r].run.mean.ms[KOLO_TIME_STEP], 20));
         assert_true(near(f[r].run.mean.ms[KOLO_TIME_INPUT], 10.0 / 5 / RANKS));
         assert_true(near(f[r].run.mean.ms[KOLO_TIME_FORWARD], 2));
+    }
+}
+
+static void ranks_that_do_not_wait_do_not_idle(void **state) {
+    static const bool waits = false;
+    found f[RANKS];
+    rank_job job = {.n = RANKS,
+                    .transport = RANKS_THREAD,
+                    .body = measure,
+                    .arg = &waits,
+                    .arg_bytes = sizeof waits,
+                    .results = f,
+                    .result_bytes = sizeof *f};
+    ASSERT_OK(run_rank_job(&job));
+    for (int r = 0; r < RANKS; r++) {
+        for (int i = 0; i < RANKS; i++) assert_true(f[r].idle[KOLO_TIMES_RUN][i] == 0);
     }
 }
 
@@ -306,6 +323,7 @@ static void a_rank_that_is_often_stopped_is_named(void **state) {
 TEST_MAIN(test_rank_times) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(ranks_idle_until_the_slowest_is_done),
+        cmocka_unit_test(ranks_that_do_not_wait_do_not_idle),
         cmocka_unit_test(one_rank_never_idles),
         cmocka_unit_test(a_rank_that_reads_slowly_is_named),
         cmocka_unit_test(untimed_steps_are_left_out),
