@@ -142,7 +142,7 @@ static bool evaluate(virtual_training *t, double seconds, const float *values) {
 static bool update(void *arg, double seconds, const kolo_parameters_update *u) {
     virtual_training *t = arg;
     const int mean_of = u->least > u->workers ? u->least : u->workers;
-    const int share = u->worker < 0 ? 1 : t->adapts ? u->present : t->workers;
+    const int share = u->worker < 0 ? 1 : t->adapts ? u->not_lost : t->workers;
     const float lr = (float)(rate / share), part = 1 / (float)mean_of;
     for (size_t i = 0; i < u->count; i++) {
         t->velocity[i] = (float)momentum * t->velocity[i] + part * u->gradient[i];

@@ -55,7 +55,7 @@ kolo_parameters_update kolo_owner_describe(const owner *o, const float *gradient
                                     .clock = clock,
                                     .latest = w >= 0 ? w : o->latest,
                                     .version = o->version,
-                                    .present = o->n_present};
+                                    .not_lost = o->n_not_lost};
 }
 
 void kolo_owner_apply(owner *o, const float *gradient, int n, int w, uint64_t clock) {

@@ -223,6 +223,41 @@ static void a_run_tightens_with_the_loss(void **state) {
     assert_true(sim.changes[1].staleness != KOLO_STALENESS_ANY);
 }
 
+static double no_gradient(void *arg, int worker, const float *values, float *gradient) {
+    *gradient = 0;
+    return 1;
+}
+
+static bool all_share_updates(void *arg, double seconds, const kolo_parameters_update *u) {
+    int *last = arg;
+    if (u->worker >= 0) {
+        assert_int_equal(u->not_lost, WORKERS);
+        *last = u->worker;
+    }
+    return false;
+}
+
+/* The last steps of a slow worker, after all others have finished, are no larger than those before:
+ * owners divide the learning rate by the number of workers that have not been lost. */
+static void finished_workers_have_their_share(void **state) {
+    static double units[STEPS * WORKERS];
+    static const float initial = 0;
+    int last = -1;
+    for (int k = 0; k < STEPS; k++) {
+        for (int w = 0; w < WORKERS; w++) units[k * WORKERS + w] = first_is_slower(w, k);
+    }
+    const policy_sim_model model = {.count = 1,
+                                    .initial = &initial,
+                                    .compute = no_gradient,
+                                    .update = all_share_updates,
+                                    .arg = &last};
+    policy_sim sim = {.workers = WORKERS, .steps = STEPS, .units = units, .model = &model};
+    sim.opts.adapts = true;
+    policy_sim_run(&sim);
+    assert_int_equal(sim.applied, STEPS * WORKERS);
+    assert_int_equal(last, 0);
+}
+
 /* ---- an owner whose bound changes at any time ---- */
 
 enum { COUNT = 1, LEFT = 60 };
@@ -380,6 +415,7 @@ TEST_MAIN(test_adapt) {
         cmocka_unit_test(a_bound_tightens_once_windows_agree),
         cmocka_unit_test(a_run_gets_the_best_bound),
         cmocka_unit_test(a_run_tightens_with_the_loss),
+        cmocka_unit_test(finished_workers_have_their_share),
         cmocka_unit_test(bounds_change_at_any_time),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

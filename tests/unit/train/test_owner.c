@@ -145,7 +145,7 @@ static void run(const setting *c) {
                                           .workers = 1,
                                           .least = c->rounds ? PARTS : 0,
                                           .worker = c->labels > 0 && !c->adapts ? -1 : worker,
-                                          .present = WORKERS,
+                                          .not_lost = WORKERS,
                                           .clock = clocks[worker]++,
                                           .latest = worker,
                                           .version = (uint64_t)s.updates};
@@ -331,7 +331,7 @@ static void steps_are_set_at_different_clocks(void **state) {
             .gradient = gradient,
             .workers = pushes[i].worker < 0 ? 2 : 1,
             .worker = pushes[i].worker,
-            .present = 2,
+            .not_lost = 2,
             .clock = (uint64_t)(clocks[0] > clocks[1] ? clocks[0] : clocks[1]),
             .latest = clocks[0] > clocks[1] ? 0 : 1};
         calls.update(calls.arg, &u);
