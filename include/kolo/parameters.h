@@ -136,8 +136,9 @@ typedef struct kolo_parameters_opts {
      * of the gradient. Called at the owner before `update`, with k = 0, 1, ... and the same
      * gradient: fills `numbers` with what this owner adds to sum k, and returns how many these are,
      * up to `exchanged`; 0: `update` follows. From k = 1 on `numbers` has sum k - 1, in the order
-     * of owners. All owners return the same. Not with drop, quorum, adapts, spared, shared,
-     * buckets, replicas, record or replay. NULL: none. */
+     * of owners. All owners return the same. Nobody reads values or state between the first sum and
+     * the end of the update. Not with drop, quorum, adapts, spared, shared, buckets, replicas,
+     * record or replay. NULL: none. */
     size_t (*exchange)(void *arg, const kolo_parameters_update *update, int k, float *numbers);
     size_t exchanged;
     /* Called at the owner with its values and then its state: the initial ones before the first

@@ -28,7 +28,8 @@ typedef struct kolo_owner_worker {
     float *unpacked;            /* its gradient; NULL: it is pushed as it is */
     float *staged; /* the first n_staged numbers of its next push; NULL: it sends no parts */
     size_t n_staged;
-    kolo_service_call *pull;  /* kept until the others have caught up */
+    kolo_service_call *pull;  /* kept until the others have caught up, and an update has ended; */
+    kolo_service_call *state; /* until an update has ended */
     kolo_service_call *lease; /* kept until one returns, or all are acknowledged */
     uint32_t asked;           /* for leases, and answered; the latest answer: */
     uint64_t number, resume;  /* as in the reply */

@@ -85,6 +85,7 @@ void kolo_owner_end_job(owner *o, const char *what, int number, const char *reas
         worker *w = &o->workers[i];
         refuse(o, kolo_owner_take(&w->push));
         refuse(o, kolo_owner_take(&w->pull));
+        refuse(o, kolo_owner_take(&w->state));
         refuse(o, kolo_owner_take(&w->barrier));
         refuse(o, kolo_owner_take(&w->lease));
     }

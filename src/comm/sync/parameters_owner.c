@@ -68,8 +68,11 @@ static const float *values_for(owner *o, const kolo_service_call *call) {
     return o->values;
 }
 
+/* Between its sums over the owners an update has changed some values and not others. */
+static bool is_updating(const owner *o) { return o->sums && kolo_owner_sums_are_open(o->sums); }
+
 static void answer_pull(owner *o, int w) {
-    if (!o->workers[w].pull || !may_read(o, w, o->workers[w].pull->clock)) return;
+    if (!o->workers[w].pull || is_updating(o) || !may_read(o, w, o->workers[w].pull->clock)) return;
     kolo_service_call *call = kolo_owner_take(&o->workers[w].pull);
     o->workers[w].read_at = o->version;
     if (o->adapt && !o->workers[w].after_barrier) o->workers[w].read_ns = o->now_ns();
@@ -80,6 +83,13 @@ static void answer_pull(owner *o, int w) {
              o->has.values.count * sizeof(float));
 }
 
+static void answer_state(owner *o, int w) {
+    if (!o->workers[w].state || is_updating(o)) return;
+    if (o->has.state.count > 0) o->opts->save(o->opts->arg, o->state);
+    o->reply(kolo_owner_take(&o->workers[w].state), KOLO_OK, 0, o->state,
+             o->has.state.count * sizeof(float));
+}
+
 /* ---- requests ---- */
 
 /* After a push, or after a worker has gone or waits in a barrier. */
@@ -88,6 +98,7 @@ static void go_on(owner *o) {
     kolo_owner_end_barrier(o);
     for (int w = 0; w < o->n_workers; w++) kolo_owner_answer_lease(o, w);
     for (int w = 0; w < o->n_workers; w++) answer_pull(o, w);
+    for (int w = 0; w < o->n_workers; w++) answer_state(o, w);
 }
 
 static void leave(owner *o, int w, bool lost) {
@@ -123,6 +134,7 @@ void kolo_parameters_owner_lost(void *arg, int client, bool left, const char *re
     w->n_staged = 0;
     free_call(o, kolo_owner_take(&w->push));
     free_call(o, kolo_owner_take(&w->pull));
+    free_call(o, kolo_owner_take(&w->state));
     free_call(o, kolo_owner_take(&w->barrier));
     free_call(o, kolo_owner_take(&w->lease));
     const bool joined = number >= o->n_first; /* its errors are its own */
@@ -173,7 +185,7 @@ static bool is_valid(const owner *o, int number, const kolo_service_call *call) 
     case KOLO_OWNER_PULL:
         return input == 0 && !w->pull && is_clock(o, number, call);
     case KOLO_OWNER_STATE:
-        return input == 0 && is_clock(o, number, call);
+        return input == 0 && !w->state && is_clock(o, number, call);
     case KOLO_OWNER_PUSH:
     case KOLO_OWNER_PART:
         if (call->kind == KOLO_OWNER_PART ? !w->staged || input > left || call->key != w->n_staged
@@ -372,8 +384,8 @@ void kolo_parameters_owner_serve(void *arg, kolo_service_call *call) {
         o->end = call->clock;
         kolo_owner_answer_lease(o, w);
     } else if (call->kind == KOLO_OWNER_STATE) {
-        if (o->has.state.count > 0) o->opts->save(o->opts->arg, o->state);
-        o->reply(call, KOLO_OK, 0, o->state, o->has.state.count * sizeof(float));
+        o->workers[w].state = call;
+        answer_state(o, w);
     } else if (call->kind == KOLO_OWNER_FINISH) {
         o->reply(call, KOLO_OK, 0, NULL, 0);
         leave(o, w, false);
@@ -509,7 +521,7 @@ bool kolo_parameters_owner_fits(const owner *o, const kolo_service_call *call) {
 void kolo_parameters_owner_lead(owner *o) {
     for (int w = 0; w < o->n_workers; w++) {
         worker *x = &o->workers[w];
-        x->push = x->pull = x->barrier = x->lease = NULL;
+        x->push = x->pull = x->state = x->barrier = x->lease = NULL;
         x->n_staged = 0;
     }
     o->n_given = 0; /* a barrier that has not ended begins again */
