@@ -138,12 +138,14 @@ static bool evaluate(virtual_training *t, double seconds, const float *values) {
 }
 
 /* SGD, as `kolo train` has it: the mean gradient of those that are in a sum; a gradient that is an
- * update of its own has the learning rate of its worker's share of a step. */
+ * update of its own has the learning rate of its worker's share of a step, and so has a sum with
+ * `auto`. */
 static bool update(void *arg, double seconds, const kolo_parameters_update *u) {
     virtual_training *t = arg;
     const int mean_of = u->least > u->workers ? u->least : u->workers;
-    const int share = u->worker < 0 ? 1 : t->adapts ? u->not_lost : t->workers;
-    const float lr = (float)(rate / share), part = 1 / (float)mean_of;
+    const double alone = t->adapts ? (double)u->workers / u->not_lost : 1;
+    const double share = u->worker < 0 || t->adapts ? alone : 1.0 / t->workers;
+    const float lr = (float)(rate * share), part = 1 / (float)mean_of;
     for (size_t i = 0; i < u->count; i++) {
         t->velocity[i] = (float)momentum * t->velocity[i] + part * u->gradient[i];
         u->values[i] -= lr * t->velocity[i];

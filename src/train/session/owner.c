@@ -289,7 +289,7 @@ static int64_t step_of(const kolo_owner *o, const kolo_parameters_update *u, int
 static double rate_of(const kolo_owner *o, const kolo_parameters_update *u, int64_t pushes) {
     const int64_t step = kolo_min_i64(step_of(o, u, pushes), o->opts.schedule.total - 1);
     double lr = o->fixed_lr > 0 ? o->fixed_lr : kolo_lr_at(&o->opts.schedule, step);
-    if (o->opts.adapts && u->worker >= 0) lr /= u->not_lost; /* bsp has one update for them all */
+    if (o->opts.adapts) lr *= (double)u->workers / u->not_lost; /* their part of a step of all */
     if (o->opts.rounds && u->least > u->workers) lr *= (double)u->workers / u->least; /* a part */
     if (!o->opts.scale || u->worker < 0) return lr;
     const uint64_t stale = o->updates - o->readers[u->worker].updates;

@@ -317,11 +317,13 @@ static void steps_are_set_at_different_clocks(void **state) {
         int w0, w1;     /* the clocks of the pushes that are taken; -1: none */
         int64_t set_to; /* the steps that workers are set to after it; -1: they are not */
         float lr;       /* that of the step */
+        int finished;   /* workers that have finished, whose part of the update is missing */
     } pushes[] = {
-        {1, -1, 0, -1, 0.5F},  {1, -1, 1, -1, 1},     {1, -1, 2, -1, 1.5F},
-        {-1, 0, 3, 20, 4},     {0, 1, -1, -1, 10.5F}, {-1, 2, 4, 40, 21},
-        {0, 3, -1, -1, 20.5F}, {1, -1, 5, -1, 20.5F}, {-1, 4, 6, -1, 42},
-        {0, 5, -1, -1, 21.5F}, {0, 6, -1, -1, 22},    {-1, -1, 7, -1, 43}, /* 0 is at 7, too */
+        {1, -1, 0, -1, 0.5F},   {1, -1, 1, -1, 1},     {1, -1, 2, -1, 1.5F},
+        {-1, 0, 3, 20, 4},      {0, 1, -1, -1, 10.5F}, {-1, 2, 4, 40, 21},
+        {0, 3, -1, -1, 20.5F},  {1, -1, 5, -1, 20.5F}, {-1, 4, 6, -1, 42},
+        {0, 5, -1, -1, 21.5F},  {0, 6, -1, -1, 22},    {-1, -1, 7, -1, 43}, /* 0 is at 7, too */
+        {-1, -1, 8, -1, 22, 1},
     };
     float before = 0;
     for (size_t i = 0; i < KOLO_COUNT(pushes); i++) {
@@ -329,7 +331,7 @@ static void steps_are_set_at_different_clocks(void **state) {
         const kolo_parameters_update u = {
             .count = part.values,
             .gradient = gradient,
-            .workers = pushes[i].worker < 0 ? 2 : 1,
+            .workers = pushes[i].worker < 0 ? 2 - pushes[i].finished : 1,
             .worker = pushes[i].worker,
             .not_lost = 2,
             .clock = (uint64_t)(clocks[0] > clocks[1] ? clocks[0] : clocks[1]),
