@@ -15,7 +15,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* The samples of a step and their factors; 0: not recorded in older checkpoints. */
+/* The samples of a step and their factors; 0: --global-batch, or an older checkpoint. */
 typedef struct step_samples {
     int64_t all, batch, accumulate, workers;
 } step_samples;
@@ -32,7 +32,9 @@ static bool read_samples(const char *line, step_samples *s) {
 static void add_advice(kolo_text *text, const step_samples *theirs, const step_samples *ours,
                        bool normalizes, bool fixed) {
     int64_t least = ours->batch * ours->workers, step = ours->accumulate * ours->workers;
-    if (fixed && theirs->workers > 0 && theirs->workers != ours->workers) {
+    if (ours->batch == 0) {
+        kolo_text_add(text, "give --global-batch %" PRId64, theirs->all);
+    } else if (fixed && theirs->workers > 0 && theirs->workers != ours->workers) {
         kolo_text_add(text, "it needs the same number of workers: give --workers %" PRId64,
                       theirs->workers);
     } else if (theirs->batch == ours->batch && theirs->all % least == 0) {

@@ -294,6 +294,21 @@ static void other_workers_go_on_where_the_mathematics_allows(void **state) {
         assert_int_equal(o->status, KOLO_ERR_ARG);
         if (!strstr(o->error, others[i].advice)) fail_msg("%s", o->error);
     }
+    opts.batch = opts.accumulate = 0;
+    opts.global_batch = 20;
+    assert_job_refused(
+        1, &opts, "this job has 20 samples a step: give --global-batch 10, or start a new run");
+    forget();
+    kolo_train_opts global = {
+        .model = "mlp", .data = images, .global_batch = 10, .steps = 1, .no_eval = true};
+    global.out_dir = "run";
+    global.checkpoint_steps = 1;
+    train_well(1, &global);
+    global.resume = "run";
+    global.global_batch = 5;
+    assert_job_refused(1, &global,
+                       "a run with 10 samples a step, this job has 5 samples a step: give "
+                       "--global-batch 10, or start a new run");
     forget();
     kolo_train_opts coded = {.model = "mlp",
                              .data = images,
