@@ -273,7 +273,7 @@ KOLO_API kolo_status kolo_dataset_verify(const kolo_dataset *dataset, const kolo
 typedef struct kolo_pack_opts {
     bool decoded;           /* images as they are in evaluation; default: their files */
     bool no_train, no_test; /* leaves a split out */
-    bool replace;           /* a file that exists */
+    bool replace;           /* a packed data set that exists */
     bool seekable;          /* rewrites JPEGs without loss so that their parts decode faster:
                                sequential, with restart markers */
     /* Asked between two samples whether packing is to end, without a file. NULL: it is not. */
@@ -282,10 +282,10 @@ typedef struct kolo_pack_opts {
 } kolo_pack_opts;
 
 /* Packs the data set `spec` into one file, which the data set pack:FILE reads: images and tables,
- * with a hash of each MiB. The file is complete or not there. ARG: other data, or options that
- * exclude each other or have no effect; IO: the file exists, does not fit on its disk or cannot be
- * written, or packing was stopped; the errors of opening and reading. What a process that was
- * killed has left of this file is removed. */
+ * with a hash of each MiB. The file is complete or not there. ARG: other data, options that exclude
+ * each other or have no effect, or a file to replace that is no packed data set; IO: the file
+ * exists, does not fit on its disk or cannot be written, or packing was stopped; the errors of
+ * opening and reading. What a process that was killed has left of this file is removed. */
 KOLO_API kolo_status kolo_dataset_pack(const char *spec, const kolo_pack_opts *opts,
                                        const char *path);
 

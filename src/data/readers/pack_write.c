@@ -342,11 +342,36 @@ static kolo_status check_sets(const kolo_dataset *const *sets, const kolo_pack_o
     return sets[0] && sets[1] ? check_match(sets[0], sets[1]) : KOLO_OK;
 }
 
+/* Whether a file is a pack, which may be damaged, or empty. Headers begin with the version. */
+static bool is_pack(const char *path) {
+    static const char first[] = "{\"__metadata__\":{\"kolo_pack\":";
+    char begin[sizeof(uint64_t) + sizeof first - 1];
+    kolo_file *file;
+    if (kolo_file_open(path, &file) != KOLO_OK) return false;
+    bool is = kolo_file_bytes(file) == 0;
+    if (kolo_file_bytes(file) >= sizeof begin) {
+        is = kolo_file_read_at(file, 0, begin, sizeof begin) == KOLO_OK &&
+             memcmp(begin + sizeof(uint64_t), first, sizeof first - 1) == 0;
+    }
+    kolo_file_close(file);
+    return is;
+}
+
+/* Only packs are replaced: another file may belong to the data set that is packed. */
+static kolo_status check_replaced(const char *path) {
+    if (!kolo_name_exists(path) || is_pack(path)) return KOLO_OK;
+    return KOLO_FAIL(KOLO_ERR_ARG,
+                     "%s exists and is no packed data set, so --replace does not replace it: "
+                     "remove it, or choose another file",
+                     path);
+}
+
 /* Packs the splits, of which one may be NULL. */
 static kolo_status write_pack(const kolo_dataset *const *sets, const kolo_pack_opts *o,
                               const char *path) {
     packer p = {.opts = o};
     KOLO_TRY(check_sets(sets, o, path));
+    if (o->replace) KOLO_TRY(check_replaced(path));
     const bool decoded = o->decoded || !(sets[0] ? sets[0] : sets[1])->encoded;
     KOLO_TRY(kolo_file_sweep(path));
     KOLO_TRY(kolo_safetensors_create(path, &p.writer));
@@ -402,6 +427,6 @@ kolo_status kolo_dataset_pack(const char *spec, const kolo_pack_opts *opts, cons
     /* It may have come to exist while the file was written. */
     if (status == KOLO_ERR_IO && !o.replace) exists = kolo_name_exists(path);
     if (!exists) return status;
-    return KOLO_FAIL(KOLO_ERR_IO, "%s exists: choose another file, or replace it (--replace)",
-                     path);
+    return KOLO_FAIL(KOLO_ERR_IO, "%s exists: choose another file%s", path,
+                     is_pack(path) ? ", or replace it (--replace)" : "");
 }

@@ -254,12 +254,16 @@ static void the_source_is_not_replaced(void **state) {
         {"csv:t.csv,split=0.4", "./t.csv"},
         {"csv:tables", "tables/test.csv"},
         {"pack:p", "p"},
+        {"folder:set,size=9", "set/train/a/grey.png"}, /* one of its files, */
+        {"folder:set,size=9", "t.csv"},                /* or any other file */
     };
+    make_folder();
     for (size_t i = 0; i < KOLO_COUNT(cases); i++) {
         char *before = NULL, *after = NULL;
         size_t length[2];
         ASSERT_OK(kolo_file_read(cases[i][1], 1 << 20, &before, &length[0]));
-        refuses(cases[i][0], &replace, cases[i][1], KOLO_ERR_ARG, "is the file that is packed");
+        refuses(cases[i][0], &replace, cases[i][1], KOLO_ERR_ARG,
+                i < 4 ? "is the file that is packed" : "is no packed data set");
         ASSERT_OK(kolo_file_read(cases[i][1], 1 << 20, &after, &length[1]));
         assert_int_equal(length[0], length[1]);
         assert_memory_equal(before, after, length[0]);
@@ -305,18 +309,25 @@ static void files_are_replaced_on_request_only(void **state) {
     size_t length;
     ASSERT_OK(kolo_file_write("mine", "mine", 4));
     assert_int_equal(kolo_dataset_pack(spec, NULL, "mine"), KOLO_ERR_IO);
-    assert_string_equal(kolo_last_error(),
-                        "mine exists: choose another file, or replace it (--replace)");
+    assert_string_equal(kolo_last_error(), "mine exists: choose another file");
+    assert_int_equal(test_run("data pack synthetic:N=4,test=2,shape=1x2x2 --out mine --replace"),
+                     2);
     ASSERT_OK(kolo_file_read("mine", 100, &bytes, &length));
     assert_string_equal(bytes, "mine");
     kolo_free(bytes);
     assert_int_equal(symlink("nothing", "link"), 0);
     refuses(spec, NULL, "link", KOLO_ERR_IO, "link exists: choose another file");
-    assert_int_equal(test_run("data pack synthetic:N=4,test=2,shape=1x2x2 --out mine"), 1);
+    assert_int_equal(remove("mine"), 0);
+    assert_int_equal(test_run("data pack synthetic:N=2,test=2,shape=1x2x2 --out mine"), 0);
+    refuses(spec, NULL, "mine", KOLO_ERR_IO,
+            "mine exists: choose another file, or replace it (--replace)");
     assert_int_equal(test_run("data pack synthetic:N=4,test=2,shape=1x2x2 --out mine --replace"),
                      0);
     assert_int_equal(test_run("data pack synthetic:N=4,test=2 --out part --split train"), 0);
     fails("pack:part", KOLO_SPLIT_TEST, KOLO_ERR_ARG, "part: no test split");
+    assert_int_equal(truncate("mine", 100), 0); /* a damaged pack */
+    ASSERT_OK(kolo_dataset_pack("synthetic:N=4,test=2,shape=1x2x2",
+                                &(kolo_pack_opts){.replace = true}, "mine"));
     assert_int_equal(test_run("data verify pack:mine"), 0);
     /* A data set that cannot be read or packed leaves no file. */
     make_folder();

@@ -35,7 +35,7 @@
     {.name = "seekable", .type = KOLO_OPTION_FLAG, .commands = CMD_DATA_PACK,
      .help = "rewrite JPEGs without loss: sequential, with restart markers, so that crops decode faster"},
     {.name = "replace", .type = KOLO_OPTION_FLAG, .commands = CMD_DATA_PACK,
-     .help = "replace the file --out if it exists"},
+     .help = "replace the file --out if it is a packed data set"},
     {.name = "init", .type = KOLO_OPTION_TEXT, .path = whole, .metavar = "FILE", .commands = CMD_TRAIN,
      .unset = "random, from the seed",
      .help = "initial weights: a .safetensors file with the names of Kolo, torchvision or Hugging "
