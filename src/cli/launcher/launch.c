@@ -273,7 +273,10 @@ static kolo_status handle_end(job *j, rank *k) {
     KOLO_TRY(rank_env_read_report(&j->env, (int)(k - j->ranks), &k->reported, &k->report));
     const int r = (int)(k - j->ranks);
     k->spared = k->how.signal && is_spared(j, r);
-    if (k->spared) return report_loss(j, r);
+    if (k->spared) {
+        rank_env_notify_end(&j->env, r, k->how.signal);
+        return report_loss(j, r);
+    }
     if (j->phase == SAVING && k->how.signal == SIGTERM) {
         j->stop_signal = SIGTERM;
         enter_phase(j, GRACE, INTERRUPT_MS);
@@ -283,7 +286,7 @@ static kolo_status handle_end(job *j, rank *k) {
     if (severity(k) > 0) {
         j->failed = true;
     } else {
-        rank_env_notify_exit(&j->env, r);
+        rank_env_notify_end(&j->env, r, 0);
     }
     return KOLO_OK;
 }

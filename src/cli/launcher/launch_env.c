@@ -199,8 +199,8 @@ void rank_env_close_inherited(rank_env *e) {
     close_one(&e->leader_fds[0]);
 }
 
-void rank_env_notify_exit(rank_env *e, int r) {
-    int32_t ended[2] = {r, 0};
+void rank_env_notify_end(rank_env *e, int r, int signal) {
+    int32_t ended[2] = {r, signal};
     if (r == 0) close_one(&e->leader_fds[1]);
     (void)!write(e->ended_fds[1], ended, sizeof ended); /* rank 0 may have ended */
 }

@@ -132,15 +132,20 @@ static kolo_status lose_member(kolo_joining *j, const kolo_listener *listener, i
 }
 
 /* Reads from the launcher which rank has ended. Without it, rank 0 would wait until the deadline
- * for a rank that exits with status 0 before it joins. */
+ * for a rank that exits with status 0, or is killed where jobs go on without it, before it joins.
+ */
 static kolo_status read_launcher(const kolo_joining *j) {
-    int32_t ended[2]; /* rank, exit status */
+    int32_t ended[2]; /* rank, signal that killed it */
     ssize_t n = read(j->env.ended_fd, ended, sizeof ended);
     if (n != (ssize_t)sizeof ended) return KOLO_OK;
     int rank = ended[0];
     if (rank <= 0 || rank >= j->env.world || j->members[rank].fd >= 0) return KOLO_OK;
-    return KOLO_FAIL(KOLO_ERR_PEER, "rank %d exited (status %d) without joining the group", rank,
-                     (int)ended[1]);
+    if (ended[1] != 0) {
+        return KOLO_FAIL(KOLO_ERR_PEER,
+                         "rank %d was killed by signal %d before it joined the group", rank,
+                         (int)ended[1]);
+    }
+    return KOLO_FAIL(KOLO_ERR_PEER, "rank %d exited (status 0) without joining the group", rank);
 }
 
 /* Refuses a member of another generation of the group. */
@@ -277,7 +282,7 @@ static kolo_status reach_leader(kolo_joining *j, int *fd, kolo_nonces *nonces) {
         }
         if (status != KOLO_ERR_PEER && !several) return status; /* else try the next address */
         if (leader_ended(j)) {
-            return KOLO_FAIL(KOLO_ERR_PEER, "rank 0 exited (status 0) without forming the group");
+            return KOLO_FAIL(KOLO_ERR_PEER, "rank 0 ended without forming the group");
         }
         if (kolo_now_ns() + RETRY_NS > j->deadline_ns) {
             char last[160];

@@ -395,7 +395,24 @@ static void the_end_of_a_rank_before_joining_is_detected(void **state) {
     job =
         start_job(2, "[ $RANK = 0 ] && exit 0; exec '" KOLO_COMMAND "' bench allreduce --sizes 8");
     assert_int_equal(test_job_end(&job).code, 1);
-    assert_contains("err", "rank 0 exited (status 0) without forming the group");
+    assert_contains("err", "rank 0 ended without forming the group");
+}
+
+/* The same of one that is killed in a job that goes on without killed ranks. */
+static void a_spared_rank_that_is_killed_before_joining_is_detected(void **state) {
+    static const char *const errors[] = {"rank 0 ended without forming the group",
+                                         "rank 1 was killed by signal 9 before it joined"};
+    for (int victim = 0; victim < 2; victim++) {
+        char script[128];
+        snprintf(script, sizeof script,
+                 "[ $RANK = %d ] && kill -9 $$; exec '" KOLO_COMMAND "' bench allreduce --sizes 8",
+                 victim);
+        kolo_process job = test_job_start(
+            (char *[]){"sh", "-c", "exec \"$0\" run --survive -n 2 -- sh -c \"$1\" >out 2>err",
+                       KOLO_COMMAND, script, NULL});
+        assert_int_equal(test_job_end(&job).code, 1);
+        assert_contains("err", errors[victim]);
+    }
 }
 
 /* ---- usage errors ---- */
@@ -475,6 +492,7 @@ TEST_MAIN(test_launch) {
         cmocka_unit_test(a_killed_launcher_leaves_no_ranks),
         cmocka_unit_test(a_killed_launcher_leaves_no_descendants),
         cmocka_unit_test(the_end_of_a_rank_before_joining_is_detected),
+        cmocka_unit_test(a_spared_rank_that_is_killed_before_joining_is_detected),
         cmocka_unit_test(usage_errors_are_one_line),
         cmocka_unit_test(open_files_are_allowed_or_asked_for),
     };
