@@ -20,20 +20,19 @@ KOLO_API const char *kolo_phase_name(kolo_phase phase);
 
 /* The list of times that a run reports for a step: code, name, description. On each rank
  * step = input + forward + backward + exposed_communication + update + other. */
-#define KOLO_TIME_LIST(X)                                                                    \
-    X(KOLO_TIME_STEP, "step", "a whole step")                                                \
-    X(KOLO_TIME_INPUT, "input", "waiting for the batch and copying it")                      \
-    X(KOLO_TIME_FORWARD, "forward", "kernels of the forward pass")                           \
-    X(KOLO_TIME_BACKWARD, "backward", "kernels of the backward pass")                        \
-    X(KOLO_TIME_EXPOSED, "exposed_communication",                                            \
-      "starting, advancing and awaiting collectives while no kernel runs")                   \
-    X(KOLO_TIME_UPDATE, "update", "kernels of the update")                                   \
-    X(KOLO_TIME_OTHER, "other", "checks and overhead")                                       \
-    X(KOLO_TIME_COMMUNICATION, "communication",                                              \
-      "with a collective in flight, overlapped by kernels or not")                           \
-    X(KOLO_TIME_IDLE, "idle",                                                                \
-      "how much longer the slowest rank needed for input, forward, backward and update; in " \
-      "means at most the exposed communication")
+#define KOLO_TIME_LIST(X)                                                  \
+    X(KOLO_TIME_STEP, "step", "a whole step")                              \
+    X(KOLO_TIME_INPUT, "input", "waiting for the batch and copying it")    \
+    X(KOLO_TIME_FORWARD, "forward", "kernels of the forward pass")         \
+    X(KOLO_TIME_BACKWARD, "backward", "kernels of the backward pass")      \
+    X(KOLO_TIME_EXPOSED, "exposed_communication",                          \
+      "starting, advancing and awaiting collectives while no kernel runs") \
+    X(KOLO_TIME_UPDATE, "update", "kernels of the update")                 \
+    X(KOLO_TIME_OTHER, "other", "checks and overhead")                     \
+    X(KOLO_TIME_COMMUNICATION, "communication",                            \
+      "with a collective in flight, overlapped by kernels or not")         \
+    X(KOLO_TIME_IDLE, "idle",                                              \
+      "how much longer the slowest rank needed for input, forward, backward and update")
 
 typedef enum kolo_time {
 #define KOLO_TIME_ENUM(code, name, help) code,
