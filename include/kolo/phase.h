@@ -32,7 +32,7 @@ KOLO_API const char *kolo_phase_name(kolo_phase phase);
     X(KOLO_TIME_COMMUNICATION, "communication",                            \
       "with a collective in flight, overlapped by kernels or not")         \
     X(KOLO_TIME_IDLE, "idle",                                              \
-      "how much longer the slowest rank needed for input, forward, backward and update")
+      "how much later the slowest rank was ready; in means at most exposed_communication")
 
 typedef enum kolo_time {
 #define KOLO_TIME_ENUM(code, name, help) code,
