@@ -249,21 +249,21 @@ static void the_source_is_not_replaced(void **state) {
     ASSERT_OK(kolo_file_write("tables/train.csv", table, 30));
     ASSERT_OK(kolo_file_write("tables/test.csv", table, 30));
     ASSERT_OK(kolo_dataset_pack("csv:t.csv", &replace, "p"));
-    static const char *const cases[][2] = {
-        {"csv:t.csv", "t.csv"},
-        {"csv:t.csv,split=0.4", "./t.csv"},
-        {"csv:tables", "tables/test.csv"},
-        {"pack:p", "p"},
-        {"folder:set,size=9", "set/train/a/grey.png"}, /* one of its files, */
-        {"folder:set,size=9", "t.csv"},                /* or any other file */
+    static const char packed[] = "is the file that is packed", other[] = "is no packed data set";
+    static const char *const cases[][3] = {
+        {"csv:t.csv", "t.csv", packed},
+        {"csv:t.csv,split=0.4", "./t.csv", packed},
+        {"csv:tables", "tables/test.csv", packed},
+        {"pack:p", "p", packed},
+        {"folder:set,size=9", "set/train/a/grey.png", other}, /* one of its files, */
+        {"folder:set,size=9", "t.csv", other},                /* or any other file */
     };
     make_folder();
     for (size_t i = 0; i < KOLO_COUNT(cases); i++) {
         char *before = NULL, *after = NULL;
         size_t length[2];
         ASSERT_OK(kolo_file_read(cases[i][1], 1 << 20, &before, &length[0]));
-        refuses(cases[i][0], &replace, cases[i][1], KOLO_ERR_ARG,
-                i < 4 ? "is the file that is packed" : "is no packed data set");
+        refuses(cases[i][0], &replace, cases[i][1], KOLO_ERR_ARG, cases[i][2]);
         ASSERT_OK(kolo_file_read(cases[i][1], 1 << 20, &after, &length[1]));
         assert_int_equal(length[0], length[1]);
         assert_memory_equal(before, after, length[0]);
