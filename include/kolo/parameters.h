@@ -60,7 +60,7 @@ typedef struct kolo_parameters_update {
     uint64_t clock;        /* at which it was computed, from 0; of a sum the largest, */
     int latest;            /* which is that of this worker */
     uint64_t version;      /* updates of this range so far */
-    int not_lost;          /* workers that have not been lost; finished ones have not */
+    int not_lost;          /* workers that have not been lost, finished ones included */
 } kolo_parameters_update;
 
 /* A read or an update, for the log of a run. */

@@ -115,7 +115,7 @@ kolo_time_report kolo_rank_times_report(kolo_rank_times *t, kolo_times_window wi
         for (int k = 0; k < KOLO_TIMES; k++) {
             ms[k] = (double)w->sums[r][k] / 1e6 / (double)w->steps;
         }
-        /* Ranks that may be steps or parts of them apart wait less than the slowest is slower. */
+        /* Ranks may be steps apart, as in local steps: then they do not wait for the slowest. */
         if (ms[KOLO_TIME_IDLE] > ms[KOLO_TIME_EXPOSED]) ms[KOLO_TIME_IDLE] = ms[KOLO_TIME_EXPOSED];
         for (int k = 0; k < KOLO_TIMES; k++) report.mean.ms[k] += ms[k] / t->ranks;
         if (w->sums[r][KOLO_TIME_IDLE] < w->sums[report.slowest][KOLO_TIME_IDLE]) {

@@ -238,7 +238,7 @@ static bool all_share_updates(void *arg, double seconds, const kolo_parameters_u
 }
 
 /* The last steps of a slow worker, after all others have finished, are no larger than those before:
- * owners divide the learning rate by the number of workers that have not been lost. */
+ * owners scale the learning rate by the number of workers that have not been lost. */
 static void finished_workers_have_their_share(void **state) {
     static double units[STEPS * WORKERS];
     static const float initial = 0;
