@@ -1,7 +1,7 @@
 /* The CSV reader. Cells are separated by commas, or by tabs or semicolons where the first line has
- * those and no comma. A first line with a cell that is text, neither empty nor a number (nan and
- * inf are), is a header. The first of two passes counts the rows. Rows of a stream are parsed on
- * arrival, and malformed ones are skipped. */
+ * those and no comma; in a cell in quotation marks these are text. A first line with a cell that is
+ * text, neither empty nor a number (nan and inf are), is a header. The first of two passes counts
+ * the rows. Rows of a stream are parsed on arrival, and malformed ones are skipped. */
 #include "data/readers/csv.h"
 
 #include "base/file.h"
@@ -51,10 +51,25 @@ static bool next_row(scanner *s, span *row) {
     return false;
 }
 
+/* Behind the quotation marks of the first cell, in which "" stands for one; its beginning if it has
+ * none, or no second one. */
+static const char *skip_quoted(span row) {
+    const char *at = row.at;
+    while (at < row.end && *at == ' ') at++;
+    if (at == row.end || *at != '"') return row.at;
+    while (++at < row.end) {
+        if (*at != '"') continue;
+        if (at + 1 == row.end || at[1] != '"') return at + 1;
+        at++;
+    }
+    return row.at;
+}
+
 /* The next cell of a row, whose `at` is NULL after the last one. */
 static bool next_cell(const scanner *s, span *row, span *cell) {
     if (!row->at) return false;
-    const char *end = memchr(row->at, s->separator, (size_t)(row->end - row->at));
+    const char *from = skip_quoted(*row);
+    const char *end = memchr(from, s->separator, (size_t)(row->end - from));
     *cell = trim((span){row->at, end ? end : row->end});
     row->at = end ? end + 1 : NULL;
     return true;
@@ -71,14 +86,19 @@ static bool number_of(span cell, double *value) {
     return end == text + length;
 }
 
+/* The first of comma, tab and semicolon that a row has. */
 static char separator_of(span row) {
-    const char *others = "\t;";
-    size_t length = (size_t)(row.end - row.at);
-    if (memchr(row.at, ',', length)) return ',';
-    for (; *others; others++) {
-        if (memchr(row.at, *others, length)) return *others;
+    static const char separators[] = {',', '\t', ';'};
+    const char *first = NULL;
+    for (; row.at < row.end; row.at++) {
+        const char *one = NULL;
+        row.at = skip_quoted(row);
+        while (row.at < row.end && !(one = memchr(separators, *row.at, sizeof separators))) {
+            row.at++;
+        }
+        if (one && (!first || one < first)) first = one;
     }
-    return ',';
+    return first ? *first : ',';
 }
 
 /* ---- columns ---- */

@@ -37,6 +37,9 @@ static void forms_of_a_table_are_read(void **state) {
         {"0;1;2.5\n2;-3;40\n", {.target = "1"}},
         {"0\t1\t2.5\n2\t-3\t40\n", {.target = "1"}},
         {"\"2\",\"class\",\"x\"\n1,0,2.5\n-3,\" 2\",\"40\"\n", {.target = "class"}},
+        {"\"x, \"\"y\"\"\",\"z;\",\"a,class\"\n1,2.5,0\n-3,4e1,2\n", {.target = "a,class"}},
+        {"\"a,class\"\t\"x\";y \"\t\"z\n0\t1\t2.5\n2\t-3\t40\n", {.target = "a,class"}},
+        {"x;\"y,\" ; class\n1;2.5;0\n-3;4e1;2\n", {0}},
         {" 1 , 2.5 ,0 \n -3,4e1,2\n", {.classes = 3}},
     };
     for (size_t i = 0; i < KOLO_COUNT(cases); i++) {
