@@ -27,8 +27,10 @@ static kolo_status open_split(const kolo_options *o, kolo_split which, kolo_data
     return kolo_dataset_open_for(o->rest[0], which, &required, dataset);
 }
 
+/* Prints the text, also that of before a failure. */
 static int print(kolo_status status, kolo_text *text) {
-    if (status == KOLO_OK) status = output_print(text);
+    const kolo_status printed = text->length > 0 && !text->failed ? output_print(text) : KOLO_OK;
+    if (status == KOLO_OK) status = printed;
     kolo_text_fini(text);
     return status == KOLO_OK ? 0 : report_failure(status);
 }

@@ -114,6 +114,7 @@ static void one_split_is_described(void **state) {
                             "printf '1,0\n2,one\n' >tables/test.csv"),
                      0);
     assert_int_equal(test_run("data info csv:tables"), 1);
+    assert_true(test_contains("out", "train      2 samples of 8 bytes"));
     assert_true(test_contains("err", "test.csv"));
 }
 
