@@ -132,12 +132,23 @@ kolo_status kolo_parameters_run(kolo_parameters *p, int i, kolo_service_request 
     return kolo_parameters_await(p, i, q);
 }
 
+/* One of several requests that were started together. Once another one has timed out this one has
+ * been waited for as long, too. */
+static kolo_status await_one_of(kolo_parameters *p, int i, kolo_service_request *q,
+                                bool *timed_out) {
+    const kolo_status status =
+        *timed_out ? kolo_service_wait(p->service, q, 1) : kolo_parameters_await(p, i, q);
+    *timed_out |= status == KOLO_ERR_TIMEOUT;
+    return status;
+}
+
 kolo_status kolo_parameters_wait_for(kolo_parameters *p, kolo_service_request *requests, int first,
                                      int end) {
     kolo_status failed = KOLO_OK;
+    bool timed_out = false;
     char text[KOLO_REPORT_BYTES] = "";
     for (int i = first; i < end; i++) {
-        kolo_status status = kolo_parameters_await(p, i, &requests[i]);
+        kolo_status status = await_one_of(p, i, &requests[i], &timed_out);
         if (status == KOLO_OK || failed != KOLO_OK) continue;
         failed = status;
         snprintf(text, sizeof text, "%s", kolo_last_error());
@@ -154,6 +165,7 @@ kolo_status kolo_parameters_fail_after(kolo_parameters *p, kolo_service_request 
 }
 
 kolo_status kolo_parameters_signal_all(kolo_parameters *p, uint32_t kind, kolo_status first) {
+    bool timed_out = false;
     char text[KOLO_REPORT_BYTES];
     snprintf(text, sizeof text, "%s", kolo_last_error());
     for (int k = 0; k < 2 * p->n_parts; k++) { /* starts all, then waits for them */
@@ -162,7 +174,7 @@ kolo_status kolo_parameters_signal_all(kolo_parameters *p, uint32_t kind, kolo_s
         if (k < p->n_parts) *q = kolo_parameters_request(p, i, kind);
         if (!q->name) continue; /* not started */
         const kolo_status status =
-            k < p->n_parts ? kolo_parameters_start(p, i, q) : kolo_parameters_await(p, i, q);
+            k < p->n_parts ? kolo_parameters_start(p, i, q) : await_one_of(p, i, q, &timed_out);
         if (status != KOLO_OK) q->name = NULL;
         if (status == KOLO_OK || first != KOLO_OK) continue;
         first = status;

@@ -422,12 +422,16 @@ static kolo_status run_at(kolo_table *t, int i, kolo_service_request *q) {
     return await_at(t, i, q);
 }
 
-/* Waits for the first n requests; returns the first error. */
+/* Waits for the first n requests, which were started together; returns the first error. Once one
+ * has timed out the others have been waited for as long, too. */
 static kolo_status wait_all(kolo_table *t, kolo_service_request *requests, int n) {
     kolo_status first = KOLO_OK;
+    bool timed_out = false;
     char text[KOLO_REPORT_BYTES] = "";
     for (int s = 0; s < n; s++) {
-        const kolo_status status = await_at(t, s, &requests[s]);
+        const kolo_status status = timed_out ? kolo_service_wait(t->service, &requests[s], 1)
+                                             : await_at(t, s, &requests[s]);
+        timed_out |= status == KOLO_ERR_TIMEOUT;
         if (status == KOLO_OK || first != KOLO_OK) continue;
         first = status;
         snprintf(text, sizeof text, "%s", kolo_last_error());

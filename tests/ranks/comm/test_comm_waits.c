@@ -18,7 +18,7 @@
 
 /* Progress reports come four times as often as the timeout: longer under sanitizers, which slow
  * down the thread that takes them. */
-enum { TIMEOUT_MS = TEST_FEWER(1500, 600), LATE_MS = 5 * TIMEOUT_MS / 2, WORKERS = 2 };
+enum { TIMEOUT_MS = TEST_FEWER(1500, 600), LATE_MS = 5 * TIMEOUT_MS / 2, WORKERS = 2, SERVERS = 6 };
 
 static void add(void *arg, const kolo_parameters_update *u) {
     for (size_t i = 0; i < u->count; i++) u->values[i] += u->gradient[i];
@@ -47,9 +47,17 @@ typedef struct scheme {
     int servers, replicas;
 } scheme;
 
+/* Before it is stopped it has reported that it makes progress. */
 static void be_late(const scheme *s) {
+    kolo_sleep_ns(kolo_ms_to_ns(s->stops ? TIMEOUT_MS / 2 : LATE_MS));
     if (s->stops) stop_for_ms(LATE_MS);
-    if (!s->stops) kolo_sleep_ns(kolo_ms_to_ns(LATE_MS));
+}
+
+/* All servers are waited for at the same time. */
+static kolo_status check_wait(const scheme *s, int64_t started_ns, kolo_status status) {
+    const int64_t most_ns = kolo_ms_to_ns(TIMEOUT_MS) * SERVERS / 2;
+    if (s->servers < SERVERS || kolo_now_ns() - started_ns < most_ns) return status;
+    return KOLO_FAIL(KOLO_ERR_FORMAT, "one wait after the other");
 }
 
 static kolo_status check(float value) {
@@ -58,17 +66,19 @@ static kolo_status check(float value) {
 }
 
 static kolo_status pull_body(kolo_comm *comm, const scheme *s) {
-    float value = 0, gradient = 1;
+    float values[SERVERS] = {0}, gradient[SERVERS] = {1};
     kolo_parameters *p;
     const kolo_parameters_opts opts = {
         .servers = s->servers, .replicas = s->replicas, .update = add, .timeout_ms = TIMEOUT_MS};
-    KOLO_TRY(kolo_parameters_create(comm, &value, 1, &opts, &p));
+    KOLO_TRY(kolo_parameters_create(comm, values, SERVERS, &opts, &p));
     kolo_status status = KOLO_OK;
     if (kolo_parameters_works(p)) {
         if (kolo_comm_rank(comm) == 1) be_late(s);
-        status = kolo_parameters_push(p, &gradient);
-        if (status == KOLO_OK) status = kolo_parameters_pull(p, &value);
-        if (status == KOLO_OK) status = check(value);
+        const int64_t started_ns = kolo_now_ns();
+        status = kolo_parameters_push(p, gradient);
+        if (status == KOLO_OK) status = kolo_parameters_pull(p, values);
+        if (status == KOLO_OK) status = check(values[0]);
+        status = check_wait(s, started_ns, status);
     }
     if (status != KOLO_OK) kolo_parameters_abandon(p);
     kolo_parameters_destroy(p);
@@ -89,9 +99,11 @@ static kolo_status rows_body(kolo_comm *comm, const scheme *s) {
     kolo_status status = KOLO_OK;
     if (kolo_table_works(t)) {
         if (kolo_comm_rank(comm) == 1) be_late(s);
+        const int64_t started_ns = kolo_now_ns();
         status = kolo_table_push(t, &id, 1, &gradient);
         if (status == KOLO_OK) status = kolo_table_pull(t, &id, 1, &value);
         if (status == KOLO_OK) status = check(value);
+        status = check_wait(s, started_ns, status);
     }
     if (status != KOLO_OK) kolo_table_abandon(t);
     kolo_table_destroy(t);
@@ -154,9 +166,9 @@ static void waits_end_if_a_worker_is_stopped(void **state) {
     char limit[32];
     snprintf(limit, sizeof limit, "within %.1f s", 1e-3 * TIMEOUT_MS);
     for (what w = PULLS; w < KINDS; w++) {
-        const scheme stopped = {.stops = true, .what = w, .servers = 1};
-        rank_outcome outcomes[WORKERS + 1];
-        const rank_job job = {.n = WORKERS + 1,
+        const scheme stopped = {.stops = true, .what = w, .servers = w == GROUP ? 1 : SERVERS};
+        rank_outcome outcomes[WORKERS + SERVERS];
+        const rank_job job = {.n = WORKERS + stopped.servers,
                               .transport = RANKS_SHM,
                               .body = late_body,
                               .arg = &stopped,
@@ -165,7 +177,9 @@ static void waits_end_if_a_worker_is_stopped(void **state) {
         assert_int_not_equal(run_rank_job(&job), KOLO_OK);
         assert_int_equal(outcomes[0].status, KOLO_ERR_TIMEOUT);
         assert_non_null(strstr(outcomes[0].error, errors[w]));
-        if (w != GROUP) assert_non_null(strstr(outcomes[0].error, limit));
+        if (w == GROUP) continue;
+        assert_non_null(strstr(outcomes[0].error, limit));
+        assert_non_null(strstr(outcomes[0].error, ", and rank 1 has sent it nothing for "));
     }
 }
 
