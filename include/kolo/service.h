@@ -167,7 +167,8 @@ KOLO_API kolo_status kolo_service_wait(kolo_service *service, kolo_service_reque
                                        int64_t timeout_ms);
 /* As kolo_service_wait, for a reply that depends on other clients: the wait goes on after
  * timeout_ms while any client of this server makes progress, which those that report progress do
- * unless they wait for a service themselves. TIMEOUT: none has within timeout_ms. */
+ * unless they wait for a service themselves. TIMEOUT: none has within timeout_ms; the error names
+ * the client, of those that report, which has sent nothing to the server for at least as long. */
 KOLO_API kolo_status kolo_service_await(kolo_service *service, kolo_service_request *request,
                                         int64_t timeout_ms);
 /* From now on this rank reports progress: it states to all servers, each second or four times in

@@ -153,25 +153,36 @@ kolo_status kolo_client_start(kolo_client *c, kolo_service_request *q, bool wait
     return status;
 }
 
-/* The deadline has passed: closes the connection, once no thread drives it. */
-static void time_out(kolo_client *c, const kolo_service_request *q, int64_t timeout_ms) {
-    char what[80], why[200];
+/* The error of a request that was not replied to in time. Nobody drives. */
+static void explain(const kolo_client_link *l, const kolo_service_request *q, int64_t timeout_ms,
+                    char *why, size_t size) {
+    char what[80], silent[80] = "";
     if (q->name) {
         snprintf(what, sizeof what, "%s, clock %" PRIu64 ",", q->name, q->clock);
     } else {
         snprintf(what, sizeof what, "request kind %u, key %" PRIu64, q->kind, q->key);
     }
-    snprintf(why, sizeof why,
-             "has not replied to %s within %.1f s: check that rank, or allow more time", what,
-             (double)timeout_ms * 1e-3);
+    if (l->silent > 0 && l->silent_ms >= timeout_ms) {
+        snprintf(silent, sizeof silent, ", and rank %u has sent it nothing for %.1f s",
+                 l->silent - 1, (double)l->silent_ms * 1e-3);
+    }
+    snprintf(why, size,
+             "has not replied to %s within %.1f s%s: check that rank, or allow more time", what,
+             (double)timeout_ms * 1e-3, silent);
+}
+
+/* The deadline has passed: closes the connection, once no thread drives it. */
+static void time_out(kolo_client *c, const kolo_service_request *q, int64_t timeout_ms) {
+    kolo_client_link *l = &c->links[q->server];
+    char why[sizeof l->why];
     while (c->driven) {
         kick(c);
         wait_until_ns(c, &c->changed, kolo_now_ns() + kolo_ms_to_ns(DRIVE_MS));
     }
     take_turn(c, 0, false); /* a request that was started last is in no link yet */
-    if (q->internal.state != KOLO_REQUEST_DONE) {
-        kolo_client_break(c, &c->links[q->server], KOLO_ERR_TIMEOUT, why);
-    }
+    if (q->internal.state == KOLO_REQUEST_DONE) return;
+    explain(l, q, timeout_ms, why, sizeof why);
+    kolo_client_break(c, l, KOLO_ERR_TIMEOUT, why);
 }
 
 /* A caller drives whenever it waits; the mutex is held. */

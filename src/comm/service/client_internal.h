@@ -27,6 +27,7 @@ typedef struct kolo_client_link {
     char error[KOLO_SERVICE_TEXT_BYTES]; /* after which the server leaves, being received */
     size_t error_filled;
     kolo_service_request report; /* of progress; see KOLO_MESSAGE_PROGRESS */
+    uint32_t silent, silent_ms;  /* of the latest answer to one */
 } kolo_client_link;
 
 struct kolo_client {

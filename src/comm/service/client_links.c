@@ -146,6 +146,10 @@ static void finish_reading(kolo_client *c, kolo_client_link *l) {
     l->filled = 0;
     q->reply_clock = h->clock;
     q->reply_bytes = (size_t)h->bytes;
+    if (q == &l->report) {
+        l->silent = h->silent;
+        l->silent_ms = h->silent_ms;
+    }
     char text[KOLO_SERVICE_TEXT_BYTES + PREFIX_BYTES] = "";
     if (h->status != KOLO_OK) {
         snprintf(text, sizeof text, "server rank %d: %.*s", q->server, (int)h->bytes,

@@ -21,7 +21,7 @@ typedef enum kolo_message_type {
     KOLO_MESSAGE_CALL = 0x4b43414c,
     KOLO_MESSAGE_PROGRESS = 0x4b534947, /* a call without data. The key 1: this client makes
                                        progress; 0: it waits. The clock of the reply: milliseconds
-                                       since a client has made progress */
+                                       since a client has made progress; see `silent` */
     KOLO_MESSAGE_REPLY = 0x4b524550,
     KOLO_MESSAGE_LEAVE = 0x4b42594e, /* in both directions: the sender leaves. The body, of
                                         input_bytes or bytes: the text of the error after which it
@@ -38,6 +38,9 @@ typedef struct kolo_call_head {
 
 typedef struct kolo_reply_head {
     uint32_t type, status;
+    uint32_t silent, silent_ms; /* of a progress report: the client, counted from 1, of those that
+                                   report which has sent nothing for the longest time, and how
+                                   long; 0: there is no other one */
     uint64_t serial, clock;
     uint64_t bytes;          /* of the reply, or of the error's text */
     uint64_t placed;         /* 1: the reply is in the client's memory already */

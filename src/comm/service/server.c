@@ -73,6 +73,7 @@ kolo_status kolo_server_attach(kolo_server *s, int rank, int fd, const kolo_seal
         return status;
     }
     KOLO_TRY(kolo_message_open(fd, keys, &s->traffic, &c->socket));
+    c->heard_ns = kolo_now_ns();
     c->watched = e.events;
     return KOLO_OK;
 }
@@ -212,6 +213,18 @@ static kolo_status map(const kolo_server *s, int rank, uint64_t handle, uint64_t
     return KOLO_FAIL(KOLO_ERR_FORMAT, "a request with data outside of its memory");
 }
 
+/* Of the other clients that report progress, the one that has sent nothing for the longest time;
+ * -1: there is none. */
+static int most_silent(const kolo_server *s, int rank) {
+    int found = -1;
+    for (int r = 0; r < s->size; r++) {
+        const client *c = &s->clients[r];
+        if (r == rank || c->ended || !c->reports) continue;
+        if (found < 0 || c->heard_ns < s->clients[found].heard_ns) found = r;
+    }
+    return found;
+}
+
 /* Takes a progress report. `*paused`: there is no memory for the reply. */
 static kolo_status answer_report(kolo_server *s, int rank, bool *paused) {
     client *c = &s->clients[rank];
@@ -224,10 +237,16 @@ static kolo_status answer_report(kolo_server *s, int rank, bool *paused) {
     if (*paused) return KOLO_OK;
     c->serial = h->serial;
     c->filled = 0;
+    c->reports = true;
     if (h->key == 1) s->progress_ns = now_ns;
-    const kolo_reply_head head = {.type = KOLO_MESSAGE_REPLY,
-                                  .serial = h->serial,
-                                  .clock = (uint64_t)(now_ns - s->progress_ns) / 1000000};
+    kolo_reply_head head = {.type = KOLO_MESSAGE_REPLY,
+                            .serial = h->serial,
+                            .clock = (uint64_t)(now_ns - s->progress_ns) / 1000000};
+    const int silent = most_silent(s, rank);
+    if (silent >= 0) {
+        head.silent = (uint32_t)silent + 1;
+        head.silent_ms = (uint32_t)((now_ns - s->clients[silent].heard_ns) / 1000000);
+    }
     if (!c->send_failed) {
         check_sent(s, rank, kolo_reply_queue_send(&c->replies, &c->socket, &head, NULL, 0));
     }
@@ -325,6 +344,7 @@ static bool has_buffered(const client *c) {
 
 static void receive(kolo_server *s, int rank) {
     client *c = &s->clients[rank];
+    c->heard_ns = kolo_now_ns();
     for (int i = 0; i < TURN_CALLS && c->socket.fd >= 0; i++) {
         bool more, ended = false;
         kolo_status status = receive_some(s, rank, &more, &ended);
