@@ -58,6 +58,7 @@ static kolo_status evaluate_share(kolo_session *session, kolo_loader *loader, in
         kolo_sums sums;
         KOLO_TRY(kolo_loader_next(loader, &batch));
         if (batch.global_count == 0) return KOLO_OK;
+        KOLO_TRY(kolo_session_check_loaded(session, &batch, false));
         if (batch.count == 0 && !kolo_session_evaluates_together(session)) continue;
         batch.first += batch.step * global; /* index in the data set, for any number of ranks */
         KOLO_TRY(kolo_session_evaluate_batch(session, &batch, &sums));

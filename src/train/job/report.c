@@ -162,9 +162,12 @@ static kolo_status ask_to_stop(kolo_job *j, int64_t k, bool epoch_end, bool eval
     return j->comm ? kolo_broadcast(j->comm, stops, sizeof *stops, KOLO_DTYPE_U8, 0) : KOLO_OK;
 }
 
+/* One rank may be interrupted alone: the others do not wait for it. */
 static kolo_status check_interrupted(const kolo_job *j, int64_t k) {
     if (!j->interrupted || !j->interrupted(j->observer_arg)) return KOLO_OK;
-    return KOLO_FAIL(KOLO_ERR_PEER, "interrupted by the user after step %" PRId64, k + 1);
+    const kolo_status status =
+        KOLO_FAIL(KOLO_ERR_PEER, "interrupted by the user after step %" PRId64, k + 1);
+    return kolo_job_is_asynchronous(j) ? status : kolo_end_group(j->comm, status);
 }
 
 /* Whether a line of metrics.jsonl is due after a step: the same on all ranks, though rank 0 alone

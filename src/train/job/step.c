@@ -212,11 +212,20 @@ static kolo_status run_deferred(kolo_job *j) {
     return left && j->setup.opts.no_cross_step ? kolo_session_consolidate(j->session) : KOLO_OK;
 }
 
+/* Reads the samples of a step. An error is of this rank alone: it ends the run on the others, which
+ * may wait for this one; owners of parameters tell those that wait for nobody. */
+static kolo_status load_batch(kolo_job *j, kolo_batch *batch) {
+    kolo_status status = j->stream ? KOLO_OK : kolo_loader_next(j->loader, batch);
+    if (status == KOLO_OK) status = kolo_session_check_loaded(j->session, batch, true);
+    if (status == KOLO_OK || kolo_job_is_asynchronous(j)) return status;
+    return kolo_end_group(j->comm, status);
+}
+
 /* The samples of step k. */
 static kolo_status take_batch(kolo_job *j, int64_t k, kolo_batch *batch) {
     KOLO_TRY(deal(j, k));
     *batch = j->stream ? j->dealt : j->resident.batch;
-    if (j->loader && !j->stream) KOLO_TRY(kolo_loader_next(j->loader, batch));
+    if (j->loader || j->stream) KOLO_TRY(load_batch(j, batch));
     if (kolo_session_counts(j->session)) j->damaged += batch->damaged;
     KOLO_TRY(prepare_audit(j, k));
     prefetch_rows(j);

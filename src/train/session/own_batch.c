@@ -79,6 +79,12 @@ static kolo_status check_labels(const kolo_session *s, const kolo_batch *b) {
     return KOLO_OK;
 }
 
+kolo_status kolo_session_check_loaded(kolo_session *s, const kolo_batch *batch, bool trains) {
+    const uint32_t inputs = trains ? UINT32_MAX : kolo_session_evaluated(s);
+    KOLO_TRY(kolo_session_check_batch(s, batch, inputs));
+    return batch->count > 0 ? check_labels(s, batch) : KOLO_OK;
+}
+
 static kolo_status check(kolo_session *s, const kolo_batch *batch, uint32_t inputs) {
     KOLO_TRY(check_form(batch));
     KOLO_TRY(kolo_session_check_batch(s, batch, inputs));

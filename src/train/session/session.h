@@ -310,6 +310,9 @@ kolo_status kolo_session_check_together(const kolo_session *session);
  * in groups of a mesh, or at servers, get it. */
 void kolo_session_fail(kolo_session *session, kolo_status status);
 
+/* Whether a batch of a loader fits the model: ARG: it lacks a field, or has a label outside the
+ * classes. Of this rank alone. `trains`: for a step, else for an evaluation. */
+kolo_status kolo_session_check_loaded(kolo_session *session, const kolo_batch *batch, bool trains);
 /* One optimizer step on a global batch of which `batch` is this rank's share; `sums` is over all
  * ranks. Collective. PEER, TIMEOUT: the group broke; parameters are those before the step. */
 kolo_status kolo_session_step_batch(kolo_session *session, const kolo_batch *batch, double lr,

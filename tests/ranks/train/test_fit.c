@@ -414,6 +414,88 @@ static void a_test_loss_of_nan_is_no_secret(void **state) {
     kolo_dataset_close(test);
 }
 
+/* ---- one rank fails ---- */
+
+typedef enum failure { READS, LABELS, TEST_LABELS, INTERRUPTED, FAILURES } failure;
+
+/* What the reader of rank 1 does. */
+typedef struct reader {
+    failure failure;
+    bool fails;
+} reader;
+
+static const kolo_field classes[] = {{"x", KOLO_DTYPE_F32, {1, {1}}, .mean = {0}},
+                                     {"y", KOLO_DTYPE_I32, {0}, .mean = {0}}};
+
+static kolo_status build_classes(kolo_graph *g, int64_t n, void *arg) {
+    kolo_value x = kolo_input(g, "x", KOLO_DTYPE_F32, kolo_shape_2(n, 1));
+    kolo_value y = kolo_input(g, "y", KOLO_DTYPE_I32, kolo_shape_1(n));
+    kolo_value w = kolo_param(g, "w", kolo_shape_2(3, 1), kolo_init_fan_in(1));
+    kolo_output(g, "loss", kolo_softmax_xent(g, kolo_linear(g, x, w), y));
+    return kolo_graph_check(g);
+}
+
+static kolo_status read_classes(void *arg, const int64_t *indices, int64_t n, void *const *data) {
+    const reader *r = arg;
+    if (r->fails && r->failure == READS) return KOLO_FAIL(KOLO_ERR_IO, "the disk is gone");
+    for (int64_t i = 0; i < n; i++) {
+        ((float *)data[0])[i] = (float)indices[i];
+        ((int32_t *)data[1])[i] = r->fails && r->failure != INTERRUPTED ? 3 : (int32_t)i % 3;
+    }
+    return KOLO_OK;
+}
+
+static bool always(void *arg) { return true; }
+
+static kolo_status fail_body(kolo_comm *comm, const void *arg, void *result) {
+    const failure f = *(const failure *)arg;
+    const bool second = kolo_comm_rank(comm) == 1;
+    reader good = {.failure = f}, bad = {.failure = f, .fails = second};
+    kolo_source source = {
+        .count = POINTS, .n_fields = 2, .fields = classes, .gather = read_classes};
+    const kolo_session_opts opts = {.batch = 2};
+    const kolo_fit_opts fit = {.epochs = 2,
+                               .interrupted = f == INTERRUPTED && second ? always : NULL};
+    kolo_dataset *train = NULL, *test = NULL;
+    kolo_session *s = NULL;
+    kolo_status status;
+    source.arg = f == TEST_LABELS ? &good : &bad;
+    KOLO_TRY_GOTO(kolo_dataset_create(&source, &train), done);
+    source.arg = &bad;
+    KOLO_TRY_GOTO(kolo_dataset_create(&source, &test), done);
+    KOLO_TRY_GOTO(kolo_session_create(comm, &opts, build_classes, NULL, &s), done);
+    KOLO_TRY_GOTO(kolo_fit(s, train, f == TEST_LABELS ? test : NULL, &fit, NULL), done);
+done:
+    kolo_session_destroy(s);
+    kolo_dataset_close(train);
+    kolo_dataset_close(test);
+    return status;
+}
+
+/* The other one gets its error, and does not wait until it leaves. */
+static void an_error_of_one_rank_ends_the_run(void **state) {
+    static const char *const errors[FAILURES] = {
+        [READS] = "rank 1: the disk is gone",
+        [LABELS] = "rank 1: label 3 at index 0 of field \"y\" is outside 0..2",
+        [TEST_LABELS] = "label 3 at index 0 of field \"y\" is outside 0..2",
+        [INTERRUPTED] = "rank 1: interrupted by the user after step 1",
+    };
+    for (failure f = READS; f < FAILURES; f++) {
+        rank_outcome outcomes[2];
+        const rank_job job = {.n = 2,
+                              .transport = RANKS_SHM,
+                              .body = fail_body,
+                              .arg = &f,
+                              .arg_bytes = sizeof f,
+                              .outcomes = outcomes};
+        assert_int_not_equal(run_rank_job(&job), KOLO_OK);
+        for (int r = 0; r < 2; r++) {
+            if (!strstr(outcomes[r].error, errors[f]))
+                fail_msg("rank %d: %s", r, outcomes[r].error);
+        }
+    }
+}
+
 TEST_MAIN(test_fit) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(runs_are_those_of_training_jobs),
@@ -423,6 +505,7 @@ TEST_MAIN(test_fit) {
         cmocka_unit_test(runs_resume_with_the_same_bits),
         cmocka_unit_test(a_session_has_several_runs),
         cmocka_unit_test(a_test_loss_of_nan_is_no_secret),
+        cmocka_unit_test(an_error_of_one_rank_ends_the_run),
         cmocka_unit_test(rank_0_alone_needs_a_folder),
         cmocka_unit_test(runs_that_cannot_be_are_refused),
     };
