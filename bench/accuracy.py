@@ -38,7 +38,7 @@ LARS = ("--optimizer lars --momentum 0.9 --lr 0.1 --scale-lr 128 --weight-decay 
         "--scale-matrices-only --decay-matrices-only")
 IMAGES = "train --model resnet20 --data fashion-mnist --augment flip,crop=2 --no-recipe --threads 1 --eval-every 1"
 WORKERS = "--workers 4 --workers-as threads"
-ADAM = "--optimizer adamw --lr 1e-3 --beta2 0.99 --weight-decay 0.1 --decay-matrices-only --schedule cosine"
+ADAM = "--optimizer adamw --lr 1e-3 --beta2 0.99 --weight-decay 0.1 --decay-matrices-only --clip 1 --schedule cosine --warmup-epochs 1"
 
 
 def rows_of(o):
