@@ -76,6 +76,9 @@ kolo_status kolo_handshake_send(int fd, const kolo_key *key, const char *label,
 kolo_status kolo_handshake_recv(int fd, const kolo_key *key, const char *label,
                                 const kolo_nonces *nonces, void *body, size_t bytes, int *passed,
                                 int64_t deadline_ns);
+/* After an error of the two functions above: states the likely causes if the other side has closed
+ * the connection without an answer. Returns `status`. */
+kolo_status kolo_handshake_explain(int fd, kolo_status status);
 /* Both sides of a connection agree on the keys by which its data is protected from now on; without
  * `protection` there are none. Blocks. Errors as above. */
 kolo_status kolo_handshake_keys(int fd, const kolo_key *key, const kolo_nonces *nonces, bool server,

@@ -314,14 +314,8 @@ static kolo_status follow(kolo_joining *j) {
     }
     if (status == KOLO_OK) return KOLO_OK;
     j->leader.fd = -1;
-    bool unanswered = status == KOLO_ERR_PEER && kolo_socket_closed(fd);
+    status = kolo_handshake_explain(fd, status);
     close(fd);
-    if (unanswered && strstr(kolo_last_error(), "connection was closed")) {
-        return KOLO_FAIL(status,
-                         "%s: it closed the connection without an answer: the secrets "
-                         "(KOLO_SECRET_FILE) differ, or its process ended",
-                         where);
-    }
     return fail_at(status, where);
 }
 

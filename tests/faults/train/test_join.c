@@ -124,6 +124,8 @@ static void an_invitation_may_stay_as_it_is(void **state) {
 static void another_secret_is_refused(void **state) {
     assert_true(run("asp,lease=1", "echo 0123456789abcdef0123456789abcdef >other; chmod 600 other\n"
                                    "! KOLO_SECRET_FILE=other $join --timeout 5 >joined 2>&1 && "
+                                   "grep -q 'rank 2: it closed the connection without an answer: "
+                                   "the secrets (KOLO_SECRET_FILE) differ' joined && "
                                    "! KOLO_SECRET_FILE= $join >>joined 2>&1 && rm other"));
     assert_exact();
 }
