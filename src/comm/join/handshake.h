@@ -28,11 +28,11 @@ typedef struct kolo_hello {
     char name[KOLO_SOCKET_NAME_BYTES]; /* of its local socket */
     char address[KOLO_ADDRESS_BYTES];  /* of its TCP listener; "": the address of rank 0 */
     int32_t port;
-    int32_t processors;    /* in its affinity mask */
-    int32_t max_in_flight; /* see kolo_comm_opts */
-    uint32_t protection;   /* kolo_protection */
-    int32_t connections;   /* kolo_connections; that of rank 0 counts */
-    int32_t unused;
+    int32_t processors;      /* in its affinity mask */
+    int32_t max_in_flight;   /* see kolo_comm_opts */
+    uint32_t protection;     /* kolo_protection */
+    int32_t connections;     /* kolo_connections; that of rank 0 counts */
+    int32_t algorithm;       /* kolo_algorithm */
     uint64_t processors_key; /* equal if the masks are */
 } kolo_hello;
 
