@@ -198,7 +198,7 @@ typedef struct kolo_comm_opts {
     int master_port;
     const char *secret_file;
     int64_t timeout_ms;       /* deadline of joining and of each wait; default 300000 */
-    kolo_algorithm algorithm; /* of requests with algorithm AUTO */
+    kolo_algorithm algorithm; /* of requests with algorithm AUTO; the same on all ranks */
     int64_t segment_bytes;    /* address space of a rank's registered memory, the same on all ranks;
                                  at least 1 MiB, default 64 GiB. Pages are allocated when touched.
                                  Collectives use it for working memory: some algorithms up to three

@@ -115,8 +115,8 @@ typedef struct kolo_parameters_opts {
     uint64_t first_lease; /* the number of the first */
     bool sums; /* barriers have sums over the workers (kolo_parameters_barrier_sum), for which each
                   owner has memory; not with `shared` or `buckets` */
-    int joins; /* processes that may join as workers later (kolo_parameters_join); with `leases` and
-                  `servers`, without `record` and `replay` */
+    int joins; /* processes that may join as workers later (kolo_parameters_join), also those that
+                  have ended by then; with `leases` and `servers`, without `record` and `replay` */
     /* 1: the next server has a replica of each part, which is the first to take each push; if a
      * server is lost, its part continues from the replica. Not with `record` or `replay`. It needs
      * 2 servers, and calls the functions below with `replica_arg`. 0: the loss of a server ends the

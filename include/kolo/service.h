@@ -83,7 +83,8 @@ typedef struct kolo_service_opts {
      * `copied` of the call. Borrowed. NULL: none. */
     const void *exposed;
     size_t exposed_bytes;
-    int joins;            /* processes that may join as clients later; the same on all servers */
+    int joins;            /* processes that may join as clients later, also those that have ended by
+                             then; the same on all servers */
     int64_t timeout_ms;   /* deadline of creation and of each wait; default the communicator's */
     int64_t heartbeat_ms; /* a host that does not answer this long is lost; default 10000 */
 } kolo_service_opts;
@@ -109,8 +110,9 @@ KOLO_API const char *kolo_service_address(const kolo_service *service);
 /* Joins a service as a client that is no rank of its group. Its number is above all ranks, the same
  * at all servers; a number is given once. Requests and their rules are those of other clients; its
  * memory is not mapped. `secret_file`: that of the job, as in kolo_comm_opts. Of `opts`, timeout_ms
- * and heartbeat_ms count. Blocks. ARG: no address, or as many have joined as may; PEER: a server
- * does not answer, or the secret is another one; TIMEOUT; NOMEM. */
+ * and heartbeat_ms count. Blocks. ARG: no address, or as many have joined as may, those that
+ * have ended included; PEER: a server does not answer, or the secret is another one; TIMEOUT;
+ * NOMEM. */
 KOLO_API kolo_status kolo_service_join(const char *address, const char *secret_file,
                                        const kolo_service_opts *opts, kolo_service **service,
                                        int *number);

@@ -196,8 +196,8 @@ typedef struct kolo_train_opts {
     bool table_refuse;             /* without room new ids get no row; else that of the id whose
                                       latest gradient is the oldest */
     /* With `servers`, leases ("asp,lease=1") and out_dir: processes that may join as workers later,
-     * by the file `join` in that folder (docs/servers.md). UNSUPPORTED: with `table`, `record`
-     * or `replay`. 0: none. */
+     * by the file `join` in that folder (docs/servers.md); those that have ended count, too.
+     * UNSUPPORTED: with `table`, `record` or `replay`. 0: none. */
     int joins;
     /* A folder: this process joins the run that writes there, with the same options; `comm` of
      * kolo_train is ignored. `join_secret`: the file of the job's secret, KOLO_SECRET_FILE. The

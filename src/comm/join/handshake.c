@@ -329,6 +329,15 @@ kolo_status kolo_handshake_recv(int fd, const kolo_key *key, const char *label,
     return status;
 }
 
+kolo_status kolo_handshake_explain(int fd, kolo_status status) {
+    if (status != KOLO_ERR_PEER || !strstr(kolo_last_error(), "connection was closed") ||
+        !kolo_socket_closed(fd)) {
+        return status;
+    }
+    return KOLO_FAIL(status, "it closed the connection without an answer: the secrets "
+                             "(KOLO_SECRET_FILE) differ, or its process ended");
+}
+
 kolo_status kolo_handshake_keys(int fd, const kolo_key *key, const kolo_nonces *nonces, bool server,
                                 kolo_protection protection, int64_t deadline_ns,
                                 kolo_seal_keys *keys) {

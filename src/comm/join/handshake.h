@@ -28,11 +28,11 @@ typedef struct kolo_hello {
     char name[KOLO_SOCKET_NAME_BYTES]; /* of its local socket */
     char address[KOLO_ADDRESS_BYTES];  /* of its TCP listener; "": the address of rank 0 */
     int32_t port;
-    int32_t processors;    /* in its affinity mask */
-    int32_t max_in_flight; /* see kolo_comm_opts */
-    uint32_t protection;   /* kolo_protection */
-    int32_t connections;   /* kolo_connections; that of rank 0 counts */
-    int32_t unused;
+    int32_t processors;      /* in its affinity mask */
+    int32_t max_in_flight;   /* see kolo_comm_opts */
+    uint32_t protection;     /* kolo_protection */
+    int32_t connections;     /* kolo_connections; that of rank 0 counts */
+    int32_t algorithm;       /* kolo_algorithm */
     uint64_t processors_key; /* equal if the masks are */
 } kolo_hello;
 
@@ -76,6 +76,9 @@ kolo_status kolo_handshake_send(int fd, const kolo_key *key, const char *label,
 kolo_status kolo_handshake_recv(int fd, const kolo_key *key, const char *label,
                                 const kolo_nonces *nonces, void *body, size_t bytes, int *passed,
                                 int64_t deadline_ns);
+/* After an error of the two functions above: states the likely causes if the other side has closed
+ * the connection without an answer. Returns `status`. */
+kolo_status kolo_handshake_explain(int fd, kolo_status status);
 /* Both sides of a connection agree on the keys by which its data is protected from now on; without
  * `protection` there are none. Blocks. Errors as above. */
 kolo_status kolo_handshake_keys(int fd, const kolo_key *key, const kolo_nonces *nonces, bool server,

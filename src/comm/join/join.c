@@ -106,6 +106,7 @@ kolo_status kolo_comm_join(kolo_joining *j, kolo_comm **comm) {
                           .host = j->env.host,
                           .max_in_flight = j->opts.max_in_flight,
                           .protection = (uint32_t)kolo_joining_protection(j),
+                          .algorithm = (int32_t)j->opts.algorithm,
                           .processors = kolo_processors(),
                           .processors_key = kolo_processors_key()};
     kolo_signals signals;

@@ -73,6 +73,12 @@ static kolo_status check_hello(const kolo_joining *j, const kolo_hello *h) {
         return KOLO_FAIL(KOLO_ERR_ARG, "ranks 0 and %d disagree on max_in_flight: %d and %d",
                          (int)h->rank, (int)j->own.max_in_flight, (int)h->max_in_flight);
     }
+    if (h->algorithm != j->own.algorithm) {
+        return KOLO_FAIL(KOLO_ERR_ARG,
+                         "ranks 0 and %d disagree on the algorithm (KOLO_ALGORITHM): %s and %s",
+                         (int)h->rank, kolo_algorithm_name((kolo_algorithm)j->own.algorithm),
+                         kolo_algorithm_name((kolo_algorithm)h->algorithm));
+    }
     if (h->protection != j->own.protection) {
         bool more = h->protection > j->own.protection;
         bool secret =
@@ -314,14 +320,8 @@ static kolo_status follow(kolo_joining *j) {
     }
     if (status == KOLO_OK) return KOLO_OK;
     j->leader.fd = -1;
-    bool unanswered = status == KOLO_ERR_PEER && kolo_socket_closed(fd);
+    status = kolo_handshake_explain(fd, status);
     close(fd);
-    if (unanswered && strstr(kolo_last_error(), "connection was closed")) {
-        return KOLO_FAIL(status,
-                         "%s: it closed the connection without an answer: the secrets "
-                         "(KOLO_SECRET_FILE) differ, or its process ended",
-                         where);
-    }
     return fail_at(status, where);
 }
 

@@ -1,6 +1,7 @@
 /* A thread for each listener accepts those who join. Connections are authenticated beside each
  * other, so that none holds up another one; the thread of the server takes over those that are
- * accepted. A number is given once: a process may still have it at another server. */
+ * accepted. A number is given once: a process that has ended may still have it at another server,
+ * which has not found that yet, and owners keep what its number has done. */
 #define _GNU_SOURCE
 #include "comm/service/server_join.h"
 
@@ -57,7 +58,8 @@ static int take_number(kolo_joiners *s, int asked) {
 /* The connection is closed on failure. */
 static void admit(kolo_joiners *s, const kolo_member *m, bool local) {
     static const int64_t answer_ns = 10000000000;
-    static const char full[] = "as many processes have joined as may (joins)";
+    static const char full[] =
+        "as many processes have joined as may (joins); those that have ended count, too";
     const int32_t number = take_number(s, m->hello.rank);
     const int64_t deadline_ns = kolo_now_ns() + answer_ns;
     const kolo_status status = number < 0 ? KOLO_ERR_ARG : KOLO_OK;

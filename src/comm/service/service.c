@@ -322,6 +322,7 @@ static kolo_status join_server(joining *j, const place *p, const char *address, 
         status = kolo_handshake_recv(fd, &j->key, "kolo service join", &nonces, &number,
                                      sizeof number, NULL, j->deadline_ns);
     }
+    status = kolo_handshake_explain(fd, status);
     if (status == KOLO_OK && (number < j->ranks || (j->number >= 0 && number != j->number))) {
         status = KOLO_FAIL(KOLO_ERR_FORMAT, "it gives another number: %d", (int)number);
     }

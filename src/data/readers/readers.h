@@ -80,3 +80,8 @@ bool kolo_split_takes(uint64_t seed, int64_t i, int64_t count, int64_t *left);
 /* Whether two specs of one data set, or of it and its pack, have the same keys, in any order, as
  * far as they change samples. Their paths may differ. */
 bool kolo_dataset_same_keys(const char *a, const char *b);
+
+/* A hash of what a data set is and of 16 of its samples: the first, the last, and some between.
+ * Data sets that differ elsewhere only have the same hash. Images are not decoded. 0: a stream, or
+ * samples of a program. NOMEM. */
+kolo_status kolo_dataset_fingerprint(const kolo_dataset *dataset, uint64_t *hash);

@@ -192,9 +192,17 @@ static int newest_first(const void *a, const void *b) {
     return (x < y) - (x > y);
 }
 
+/* A checkpoint that "latest" does not name is found by its own name. */
+static kolo_status name_complete(const char *folder, int64_t step) {
+    return KOLO_FAIL(KOLO_ERR_IO, "%s; %s/%s%" PRId64 "%s is complete: --resume %s goes on from it",
+                     kolo_last_error(), folder, prefix, step, suffix, folder);
+}
+
 kolo_status kolo_checkpoint_folder_commit(const char *folder, int64_t step, int64_t keep) {
     sweep s = {.folder = folder};
-    KOLO_TRY(write_latest(folder, step));
+    const kolo_status written = write_latest(folder, step);
+    if (written == KOLO_ERR_IO) return name_complete(folder, step);
+    KOLO_TRY(written);
     s.from = step + 1; /* could not be read when the run was resumed */
     s.to = INT64_MAX;
     KOLO_TRY(kolo_folder_each(folder, sweep_one, &s));

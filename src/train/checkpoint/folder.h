@@ -20,7 +20,8 @@ char *kolo_checkpoint_folder_path(const char *folder, int64_t step);
 char *kolo_checkpoint_tables_path(const char *path);
 
 /* Makes the checkpoint of `step` the latest, removes those of later steps, which were damaged when
- * the run was resumed, and keeps only the newest `keep` (0: all). */
+ * the run was resumed, and keeps only the newest `keep` (0: all). IO: "latest" cannot be written,
+ * and the error names the checkpoint, which is complete; or the folder; NOMEM. */
 kolo_status kolo_checkpoint_folder_commit(const char *folder, int64_t step, int64_t keep);
 
 /* How many resumable checkpoints the folder has. IO, NOMEM. */

@@ -1,7 +1,7 @@
 /* Runs: from options to the first step. */
 #include "base/file.h"
 #include "base/integer.h"
-#include "data/dataset.h"
+#include "data/readers/readers.h"
 #include "kernel/select/families.h"
 #include "plan/lane_trial.h"
 #include "train/checkpoint/folder.h"
@@ -172,6 +172,44 @@ static kolo_status begin_files(const kolo_job *j) {
     return j->files ? kolo_run_files_begin(j->files, j->setup.opts.resolved_config, step) : KOLO_OK;
 }
 
+/* Compares --data of this rank with that of rank 0, and some samples. */
+static kolo_status compare_with(const kolo_job *j, kolo_comm *all, const char *rank0,
+                                bool same_samples) {
+    const char *own = j->setup.opts.data ? j->setup.opts.data : "";
+    const kolo_dataset_info *info = kolo_dataset_describe(j->setup.train);
+    const int rank = kolo_comm_rank(all);
+    if (*own && *rank0 && !kolo_dataset_same_keys(own, rank0)) {
+        return KOLO_FAIL(KOLO_ERR_ARG,
+                         "the ranks have different options: rank %d has --data %s, rank 0 has "
+                         "--data %s; give all ranks the same keys",
+                         rank, own, rank0);
+    }
+    if (same_samples) return KOLO_OK;
+    return KOLO_FAIL(KOLO_ERR_ARG,
+                     "the ranks have different data: samples of %s in %s on rank %d are not those "
+                     "of rank 0; give all ranks the same files",
+                     info->name, info->place, rank);
+}
+
+/* The options have the name of the data set and the number of its samples. Its path may differ
+ * between hosts. */
+static kolo_status compare_data(const kolo_job *j, kolo_comm *all) {
+    kolo_text spec = {0};
+    uint64_t own = 0, rank0;
+    if (!all || kolo_comm_size(all) == 1) return KOLO_OK;
+    kolo_text_add(&spec, "%s", j->setup.opts.data ? j->setup.opts.data : "");
+    kolo_status status = kolo_dataset_fingerprint(j->setup.train, &own);
+    if (status == KOLO_OK && spec.failed) status = KOLO_NOMEM(spec.length);
+    status = kolo_share_text(all, status, &spec);
+    rank0 = own;
+    if (status == KOLO_OK) status = kolo_broadcast(all, &rank0, sizeof rank0, KOLO_DTYPE_U8, 0);
+    if (status == KOLO_OK) {
+        status = kolo_agree(all, compare_with(j, all, spec.text, own == rank0));
+    }
+    kolo_text_fini(&spec);
+    return status;
+}
+
 static kolo_status compare_options(const kolo_job *j) {
     kolo_text text = {0};
     kolo_setup_describe(&j->setup, &text);
@@ -179,7 +217,7 @@ static kolo_status compare_options(const kolo_job *j) {
     kolo_status status = kolo_agree(all, text.failed ? KOLO_NOMEM(text.length) : KOLO_OK);
     if (status == KOLO_OK) status = kolo_agree_text(all, text.text);
     kolo_text_fini(&text);
-    return status;
+    return status == KOLO_OK ? compare_data(j, all) : status;
 }
 
 /* Informs the user that bf16 saves memory only on this processor. */

@@ -2,16 +2,20 @@
 #include "base/file.h"
 #include "base/memory.h"
 #include "base/text.h"
+#include "data/readers/readers.h"
 #include "train/job/job.h"
 
 #include <inttypes.h>
 
 kolo_status kolo_job_describe_joining(const kolo_job *j, kolo_text *text) {
     kolo_setup setup = j->setup;
+    uint64_t hash;
+    KOLO_TRY(kolo_dataset_fingerprint(setup.train, &hash));
     setup.opts.init = setup.opts.resume = NULL;
     setup.opts.init_partial = false;
     if (setup.opts.ledger) setup.opts.ledger = "given";
     kolo_setup_describe(&setup, text);
+    kolo_text_add(text, "hash of some samples: %016" PRIx64 "\n", hash);
     return text->failed ? KOLO_NOMEM(text->length) : KOLO_OK;
 }
 

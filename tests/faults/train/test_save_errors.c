@@ -247,6 +247,21 @@ static void a_run_stops_at_a_failed_save(void **state) {
     }
 }
 
+/* The first checkpoint, which "latest" does not name, is one to resume from. */
+static void a_checkpoint_without_latest_is_named(void **state) {
+    static const char fault[] = "open .latest. 1 28";
+    for (int waits = 0; waits < 2; waits++) {
+        forget_run();
+        assert_int_equal(run_with(fault, NULL, waits ? RUN "--wait-for-saves" : RUN), 1);
+        assert_reports(fault, "run/latest: No space left on device");
+        assert_reports(
+            fault, "; run/checkpoint-2.safetensors is complete: --resume run goes on from it; ");
+        assert_folder(fault, 2, true);
+        assert_int_equal(test_run(RUN "--resume run"), 0);
+        assert_int_equal(count_lines(false), 7);
+    }
+}
+
 static void lines_are_whole_or_missing(void **state) {
     static const char fault[] = "pwrite metrics.jsonl 3 28";
     for (int workers = 1; workers <= 2; workers++) {
@@ -525,6 +540,7 @@ TEST_MAIN(test_save_errors) {
         cmocka_unit_test(a_diverging_run_completes_its_checkpoint),
         cmocka_unit_test(a_failed_save_of_the_best_weights_names_those_kept),
         cmocka_unit_test(a_ledger_that_is_not_durable_ends_the_run),
+        cmocka_unit_test(a_checkpoint_without_latest_is_named),
         cmocka_unit_test(lines_are_whole_or_missing),
         cmocka_unit_test(files_of_the_start_and_the_end_are_needed),
         cmocka_unit_test(a_checkpoint_has_its_rows_or_is_none),

@@ -216,6 +216,29 @@ static kolo_status other_limit_body(kolo_comm *none, const void *arg, void *resu
     return kolo_comm_create(&opts, &comm);
 }
 
+static kolo_status other_algorithm_body(kolo_comm *none, const void *arg, void *result) {
+    kolo_comm *comm;
+    const kolo_comm_opts opts = ranks_own_opts();
+    setenv("KOLO_ALGORITHM", ranks_own_rank() == 0 ? "tree" : "ring", 1);
+    return kolo_comm_create(&opts, &comm);
+}
+
+static void ranks_of_different_algorithms_do_not_join(void **state) {
+    rank_outcome outcomes[2];
+    rank_job job = {.n = 2,
+                    .transport = RANKS_SHM,
+                    .body = other_algorithm_body,
+                    .bare = true,
+                    .outcomes = outcomes};
+    assert_int_equal(run_rank_job(&job), KOLO_ERR_ARG);
+    for (int r = 0; r < 2; r++) {
+        assert_int_equal(outcomes[r].status, KOLO_ERR_ARG);
+        const char *text =
+            "ranks 0 and 1 disagree on the algorithm (KOLO_ALGORITHM): tree and ring";
+        if (!strstr(outcomes[r].error, text)) fail_msg("%s", outcomes[r].error);
+    }
+}
+
 static void requests_beyond_the_limit_wait(void **state) {
     for (int t = RANKS_SHM; t <= RANKS_TCP; t++) {
         rank_job job = {.n = 3, .transport = (rank_transport)t, .body = limit_body, .bare = true};
@@ -547,6 +570,7 @@ TEST_MAIN(test_comm_engine) {
         cmocka_unit_test(a_thread_makes_progress_in_shared_memory),
         cmocka_unit_test(requests_in_flight_do_not_mix),
         cmocka_unit_test(requests_beyond_the_limit_wait),
+        cmocka_unit_test(ranks_of_different_algorithms_do_not_join),
         cmocka_unit_test(calls_of_two_threads_break_the_communicator),
         cmocka_unit_test(places_are_used_again_safely),
         cmocka_unit_test(a_send_may_go_before_its_round),

@@ -1,6 +1,7 @@
 /* Training jobs: results, files, refused options, and that ranks fail together. */
 #include "base/file.h"
 #include "base/memory.h"
+#include "base/text.h"
 #include "kolo/train.h"
 #include "support/ranks.h"
 #include "support/support.h"
@@ -332,6 +333,38 @@ static void different_options_are_named(void **state) {
     s.model_of_rank_1 = NULL;
     s.data_of_rank_1 = "synthetic:N=400,test=101,shape=1x14x14,seed=2";
     all_fail(train(2, &s), 2, 1, KOLO_ERR_ARG, "rank 1 has \"samples: 400\"");
+    s.data_of_rank_1 = "synthetic:shape=1x14x14,N=500,seed=2,test=101"; /* the same */
+    all_is_well(train(2, &s), 2);
+    s.data_of_rank_1 = "synthetic:N=500,test=101,shape=1x14x14,seed=3";
+    all_fail(train(3, &s), 3, 1, KOLO_ERR_ARG,
+             "rank 1 has --data synthetic:N=500,test=101,shape=1x14x14,seed=3, rank 0 has --data "
+             "synthetic:N=500,test=101,shape=1x14x14,seed=2; give all ranks the same keys");
+}
+
+static void write_rows(const char *path, int odd_row) {
+    kolo_text text = {0};
+    for (int i = 0; i < 40; i++) {
+        kolo_text_add(&text, "%d,%d,%d\n", i == odd_row ? 5 : i % 7, i % 3, i % 2);
+    }
+    assert_false(text.failed);
+    ASSERT_OK(kolo_file_write(path, text.text, text.length));
+    kolo_text_fini(&text);
+}
+
+/* Files of the same length. Their paths may differ between ranks. */
+static void different_data_are_refused(void **state) {
+    setting s = {.opts = {.model = "mlp", .data = "csv:train-a.csv", .batch = 4, .steps = 2},
+                 .data_of_rank_1 = "csv:train-b.csv"};
+    write_rows("train-a.csv", -1);
+    write_rows("train-b.csv", -1);
+    all_is_well(train(2, &s), 2);
+    write_rows("train-b.csv", 0);
+    all_fail(train(3, &s), 3, 1, KOLO_ERR_ARG,
+             "the ranks have different data: samples of csv in train-b.csv on rank 1 are not those "
+             "of rank 0");
+    s.data_of_rank_1 = "csv:train-a.csv,seed=1"; /* of the test split */
+    all_fail(train(2, &s), 2, 1, KOLO_ERR_ARG, "rank 1 has --data csv:train-a.csv,seed=1, rank 0");
+    assert_int_equal(remove("train-a.csv") + remove("train-b.csv"), 0);
 }
 
 /* One job at a time writes to a folder, and a new run replaces nothing that was trained. */
@@ -403,6 +436,7 @@ TEST_MAIN(test_train) {
         cmocka_unit_test(bad_jobs_are_refused_before_they_start),
         cmocka_unit_test(ranks_fail_together),
         cmocka_unit_test(different_options_are_named),
+        cmocka_unit_test(different_data_are_refused),
         cmocka_unit_test(a_folder_holds_one_run),
         cmocka_unit_test(divergence_is_named_by_its_step),
         cmocka_unit_test(no_allocation_goes_unchecked),

@@ -86,7 +86,8 @@
     {.name = "joins", .type = KOLO_OPTION_INT, .metavar = "J", .preset = "0", .min = 0,
      .max = 1024, .commands = CMD_TRAIN,
      .help = "with --servers, leases (--consistency asp,lease=1 or ssp:S,lease=1) and --out: up to J processes may join as "
-             "workers during the run, with --join. The secret of the job is then in the file that KOLO_SECRET_FILE names"},
+             "workers during the run, with --join; those that have ended count, too. The secret "
+             "of the job is then in the file that KOLO_SECRET_FILE names"},
     {.name = "join", .type = KOLO_OPTION_TEXT, .path = whole, .metavar = "DIR",
      .not_kept = true, .commands = CMD_TRAIN,
      .help = "join the run that writes in DIR, with its --config DIR/config.yaml and its secret (KOLO_SECRET_FILE), as one "
