@@ -362,6 +362,13 @@ static void allreduces_are_predicted(void **state) {
     assert_true(left_out >= 2 && predicted >= 3 && left_out + predicted == json_array_size(rows));
     assert_true(test_contains("err", "left out: 18 million messages; --algorithm ring simulates"));
     json_decref(large);
+    assert_int_equal(test_run("bench sim -n 1 --sizes 1M --algorithm ring --json -"), 0);
+    json_t *alone = test_json("out");
+    row = json_array_get(json_object_get(alone, "rows"), 0);
+    assert_true(test_json_number(row, "us") == 0);
+    assert_true(test_json_number(row, "busbw_gigabytes_per_s") == 0);
+    assert_true(test_contains("err", " 0.000 "));
+    json_decref(alone);
     assert_int_equal(test_run("bench sim -n 4 --algorithm direct"), 2);
     assert_true(test_contains("err",
                               "kolo: --algorithm direct accesses the peers' memory, a modelled "
