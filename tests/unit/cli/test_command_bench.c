@@ -257,8 +257,8 @@ static void allreduces_are_measured(void **state) {
 
 static void servers_are_measured(void **state) {
     static const char *const runs[] = {
-        "bench ps -n 3 --servers 1 --sizes 7,64K --seconds 0.01 --json -",
-        "bench ps -n 2 --sizes 7,64K --seconds 0.01 --json - --transport tcp --private"};
+        "bench ps -n 3 --servers 1 --sizes 28,64K --seconds 0.01 --json -",
+        "bench ps -n 2 --sizes 28,64K --seconds 0.01 --json - --transport tcp --private"};
     for (size_t k = 0; k < KOLO_COUNT(runs); k++) {
         assert_int_equal(test_run(runs[k]), 0);
         json_t *result = test_json("out"), *rows = json_object_get(result, "rows");
@@ -267,7 +267,7 @@ static void servers_are_measured(void **state) {
         assert_int_equal(json_array_size(rows), 2);
         for (size_t i = 0; i < 2; i++) {
             const json_t *row = json_array_get(rows, i);
-            assert_int_equal(test_json_int(row, "bytes"), i ? 65536 : 7);
+            assert_int_equal(test_json_int(row, "bytes"), i ? 65536 : 28);
             assert_true(test_json_int(row, "iterations") >= 5);
             assert_true(json_number_value(json_object_get(row, "us_median")) > 0);
             assert_true(json_number_value(json_object_get(row, "gigabytes_per_s")) > 0);
@@ -305,8 +305,14 @@ static void servers_are_measured(void **state) {
         assert_true(json_number_value(json_object_get(row, "us_median")) > 0);
     }
     json_decref(result);
-    assert_int_equal(test_run("bench ps -n 2 --bsp --sizes 3"), 2);
-    assert_true(test_contains("err", "parameters are floats"));
+    static const char *const ways[] = {"", "--bsp", "--width 16"};
+    for (size_t i = 0; i < KOLO_COUNT(ways); i++) {
+        char arguments[64];
+        snprintf(arguments, sizeof arguments, "bench ps -n 2 --sizes 8,66 %s", ways[i]);
+        assert_int_equal(test_run(arguments), 2);
+        assert_true(test_contains("err", "--sizes 8,66: '66' must be"));
+        assert_true(test_contains("err", "a multiple of the f32 size, 4"));
+    }
     assert_int_equal(test_run("bench ps -n 2 --width 16 --sizes 60"), 2);
     assert_true(test_contains("err", "it must have a row (--sizes, --width)"));
     assert_int_equal(test_run("bench ps -n 2 --servers 2 --sizes 8"), 2);
@@ -331,6 +337,8 @@ static void codecs_are_measured(void **state) {
         assert_true(json_number_value(json_object_get(row, "error_feedback")) < error);
     }
     json_decref(result);
+    test_run_fails("bench compress --bytes 6", 2,
+                   "kolo: --bytes 6: it must be a multiple of the f32 size, 4\n");
     test_run_fails("bench compress --codecs f16,int9", 2,
                    "kolo: unknown codec 'int9': did you mean 'int8'?\n");
 }
