@@ -136,7 +136,7 @@ static void refuse(const kolo_order *r, kolo_service_call *call) {
     kolo_status status =
         KOLO_FAIL(KOLO_ERR_ARG,
                   "worker %d makes another request than in the recorded run: replay it "
-                  "with the same options",
+                  "with the same options, such as --epochs and --steps",
                   call->client);
     r->opts.reply(call, status, 0, NULL, 0);
 }
@@ -214,7 +214,7 @@ kolo_status kolo_order_finish(kolo_order *r) {
     if (r->next == r->count) return KOLO_OK;
     return KOLO_FAIL(KOLO_ERR_ARG,
                      "%zu of %zu recorded requests were not made: replay a run with the same "
-                     "options",
+                     "options, such as --epochs and --steps",
                      r->count - r->next, r->count);
 }
 

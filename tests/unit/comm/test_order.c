@@ -144,9 +144,11 @@ static void other_files_and_runs_are_refused(void **state) {
     ASSERT_OK(init(&x, NULL, "three"));
     for (int i = 0; i < 2; i++) send(&x, 1);
     assert_int_equal(kolo_order_finish(x.order), KOLO_ERR_ARG); /* one is missing */
+    assert_non_null(strstr(kolo_last_error(), "same options, such as --epochs and --steps"));
     for (int i = 0; i < 2; i++) send(&x, 1);
     assert_int_equal(x.sent[1][2].status, KOLO_OK);
     assert_int_equal(x.sent[1][3].status, KOLO_ERR_ARG); /* one more */
+    assert_non_null(strstr(kolo_last_error(), "same options, such as --epochs and --steps"));
     fini(&x);
     ASSERT_OK(kolo_file_read("three", 1 << 20, &data, &bytes));
     ASSERT_OK(kolo_file_write("short", data, bytes - 1));
