@@ -176,7 +176,7 @@ static void records_of_other_runs_are_refused(void **state) {
                                           .index = 1,
                                           .staleness = 3,
                                           .reply = reply};
-    kolo_order_opts opts[6];
+    kolo_order_opts opts[7];
     kolo_order *order;
     ASSERT_OK(kolo_order_create(&right, &order));
     ASSERT_OK(kolo_order_finish(order));
@@ -191,6 +191,7 @@ static void records_of_other_runs_are_refused(void **state) {
     opts[3].index = 0;
     opts[4].staleness = KOLO_STALENESS_ANY;
     opts[5].drop = 1;
+    opts[6].update_hash = 1;
     ASSERT_OK(kolo_order_create(&opts[0], &order));
     kolo_order_destroy(order);
     for (size_t i = 1; i < KOLO_COUNT(opts); i++)
