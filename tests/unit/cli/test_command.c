@@ -8,6 +8,7 @@
 #include <jansson.h>
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* Token models report perplexity with every loss; models of sentence pairs report both parts. */
@@ -237,9 +238,38 @@ static void parts_of_servers_are_printed(void **state) {
     }
 }
 
+static int count_lines(const char *path, const char *part) {
+    char line[512];
+    int n = 0;
+    FILE *f = fopen(path, "r");
+    assert_non_null(f);
+    while (fgets(line, sizeof line, f)) n += strstr(line, part) != NULL;
+    fclose(f);
+    return n;
+}
+
+/* The variable may be meant for something else: it is no error. */
+static void a_role_without_effect_is_noted_once(void **state) {
+    const char *train = "train --model mlp:hidden=8 --data synthetic:N=64,test=8 --batch 8 "
+                        "--steps 1 --threads 1";
+    char words[256];
+    setenv("ROLE", "server", 1);
+    snprintf(words, sizeof words, "%s --workers 2", train);
+    assert_int_equal(test_run(words), 0);
+    assert_int_equal(count_lines("err", "rank 0 has ROLE=server, without effect"), 1);
+    snprintf(words, sizeof words, "%s --quiet", train);
+    assert_int_equal(test_run(words), 0);
+    assert_int_equal(count_lines("err", "ROLE"), 0);
+    setenv("ROLE", "primary", 1);
+    assert_int_equal(test_run(train), 0);
+    assert_int_equal(count_lines("err", "ROLE"), 0);
+    unsetenv("ROLE");
+}
+
 TEST_MAIN(test_command) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(parts_of_servers_are_printed),
+        cmocka_unit_test(a_role_without_effect_is_noted_once),
         cmocka_unit_test(models_of_tokens_report_perplexity),
         cmocka_unit_test(results_show_what_ran),
         cmocka_unit_test(long_lines_of_ranks_stay_whole),
