@@ -221,6 +221,12 @@ static kolo_status choose_copies(const kolo_dump_opts *o, kolo_plan_opts *opts) 
     return KOLO_OK;
 }
 
+static const char *why_no_collectives(const kolo_plan_opts *opts) {
+    return opts->train && kolo_mesh_stages(&opts->mesh) > 1
+               ? "the stages of a pipeline exchange messages, which --what program prints"
+               : "only a training step has them";
+}
+
 /* A plan as a rank of a group compiles it. The ranks are threads, of which only this one exists:
  * compiling is local to each rank. */
 static kolo_status dump_plan(const kolo_dump_opts *o, kolo_tuner *tuner, kolo_text *text) {
@@ -250,7 +256,7 @@ static kolo_status dump_plan(const kolo_dump_opts *o, kolo_tuner *tuner, kolo_te
     KOLO_TRY_GOTO(build(o, &g), done);
     KOLO_TRY_GOTO(kolo_plan_compile(g, &opts, store, comms[o->rank], &plan), done);
     if (schedule) {
-        status = kolo_dump_requests(plan, text);
+        status = kolo_dump_requests(plan, why_no_collectives(&opts), text);
     } else {
         kolo_plan_print(plan, text);
     }

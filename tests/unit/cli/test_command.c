@@ -174,6 +174,9 @@ static void a_dump_has_the_plans_collectives(void **state) {
     snprintf(words, sizeof words, "dump --what schedule --forward --model %s", model);
     assert_int_equal(test_run(words), 0);
     assert_true(test_contains("out", "no collectives: only a training step has them\n"));
+    assert_int_equal(test_run("dump --what schedule --model mlp --mesh pp=2 --accumulate 2"), 0);
+    assert_true(test_contains("out", "no collectives: the stages of a pipeline exchange messages, "
+                                     "which --what program prints\n"));
     test_run_fails("dump --what schedule --sparse-embedding --model mlp", 2,
                    "kolo: the model has no embedding table for sparse gradients: omit "
                    "--sparse-embedding, or choose a language model\n");
