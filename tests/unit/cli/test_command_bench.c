@@ -133,9 +133,7 @@ static int lines_of(const char *path) {
 
 /* The stages of a pipeline need unequal memory: the result has that of each worker, and the plan of
  * each, which `kolo dump` prints beforehand, takes as much. */
-static void memory_is_stated_by_worker(void **state) {
-    static const char *const options = "--model mlp:layers=3,hidden=40 --batch 4 --mesh pp=2 "
-                                       "--accumulate 2 --optimizer adam --threads 1";
+static void assert_stated_memory(const char *options) {
     char words[256];
     snprintf(words, sizeof words, "bench train %s --steps 2 --autotune off --json -", options);
     assert_int_equal(test_run(words), 0);
@@ -155,6 +153,15 @@ static void memory_is_stated_by_worker(void **state) {
         assert_true(test_contains("out", line));
     }
     json_decref(result);
+}
+
+static void memory_is_stated_by_worker(void **state) {
+    static const char *const options = "--model mlp:layers=3,hidden=40 --batch 4 --mesh pp=2 "
+                                       "--accumulate 2 --optimizer adam --threads 1";
+    char words[256];
+    assert_stated_memory(options);
+    snprintf(words, sizeof words, "%s --pipeline zbv", options); /* two parts on each */
+    assert_stated_memory(words);
     snprintf(words, sizeof words, "bench train %s --steps 2 --autotune off", options);
     assert_int_equal(test_run(words), 0);
     assert_true(test_contains("out", "of all workers") && test_contains("out", " of rank 0, "));
