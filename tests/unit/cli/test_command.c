@@ -118,7 +118,7 @@ static void models_have_default_samples(void **state) {
         const char *command, *samples, *logits;
     } cases[] = {
         {"dump --model resnet20 --batch 3", "[3,3,32,32]", "[3,10]"},
-        {"dump --model vgg16 --batch 2 --forward", "[2,3,224,224]", "[2,1000]"},
+        {"dump --model vgg16 --batch 2", "[2,3,224,224]", "[2,1000]"},
         {"dump --model mlp --batch 2 --what passes --mesh pp=2", "[2,1,28,28]", "shard, stages"},
     };
     for (size_t i = 0; i < KOLO_COUNT(cases); i++) {
