@@ -258,8 +258,8 @@ static bool leader_ended(const kolo_joining *j) {
     return pipe.fd >= 0 && poll(&pipe, 1, 0) == 1 && (pipe.revents & POLLHUP);
 }
 
-/* Rank 0 cannot know that a host has no route to it, so this is no TIMEOUT: the launcher then
- * prints this error, not that of rank 0. */
+/* No TIMEOUT without a route: of both errors the launcher then prints this one, with the cause, and
+ * not that of rank 0. */
 static kolo_status fail_to_reach(const kolo_joining *j, bool several) {
     char last[160];
     snprintf(last, sizeof last, "%s", kolo_last_error());
