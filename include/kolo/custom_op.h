@@ -90,8 +90,8 @@ KOLO_API kolo_status kolo_custom_op_register(const kolo_custom_op *op);
 
 /* Adds a node of a registered op and sets out[0..n_out); as the builder functions of kolo/graph.h,
  * invalid values after a failure (out[0] alone if there is no such op). attr [number of `attrs`];
- * NULL: zeros. ARG: no such op, another number of inputs, or an output or notation that does not
- * fit. */
+ * NULL: zeros. ARG: no such op, another number of inputs, no array of inputs or outputs, or an
+ * output or notation that does not fit. */
 KOLO_API void kolo_custom(kolo_graph *g, const char *name, const kolo_value *in, int n_in,
                           const double *attr, kolo_value *out);
 

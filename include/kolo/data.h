@@ -309,7 +309,7 @@ typedef struct kolo_loader kolo_loader;
 enum { KOLO_LOADER_NO_THREAD = -1, KOLO_LOADER_MAX_THREADS = 1024 };
 
 /* The next batch, valid until the next call; global_count 0: the end. Blocks until it is ready. One
- * thread at a time. TIMEOUT; or the error of the data set, then also in every later call. */
+ * thread at a time. ARG: one is NULL; TIMEOUT; or the error of the data set, then also later. */
 KOLO_API kolo_status kolo_loader_next(kolo_loader *loader, kolo_batch *batch);
 
 /* Ends the threads; waits for what they are reading, at most one batch. NULL is allowed. */

@@ -57,7 +57,7 @@ typedef struct kolo_dump_opts {
     const char *mesh;      /* axes of the workers, "dp=2,tp=2"; NULL: dp alone */
     const char *placement; /* see kolo_train_opts */
     int64_t tp_blocks;     /* of a reproducible run, see kolo_train_opts; 0: none */
-    const char *pipeline;  /* PROGRAM: schedule of the axis pp, see kolo_train_opts */
+    const char *pipeline;  /* not of GRAPH: schedule of the axis pp, see kolo_train_opts */
     int64_t stage_bytes;   /* of a pipeline, with the next one: see kolo_train_opts */
     const char *worker_weights;
     int zero;        /* level of ZeRO; 0: none */

@@ -10,10 +10,10 @@
  *     kolo_output(g, "y", y);
  *     KOLO_TRY(kolo_graph_check(g));
  *
- * The graph stores the first failure of a builder call (a shape mismatch, out of memory). Later
- * calls then return an invalid value, and kolo_graph_check reports the failure with the op and the
- * shapes and, for each input, its name or the nearest named one before it. A graph belongs to one
- * thread at a time.
+ * The graph stores the first failure of a builder call (a shape mismatch, an array that is NULL, a
+ * count below 0, out of memory). Later calls then return an invalid value, and kolo_graph_check
+ * reports the failure with the op and the shapes and, for each input, its name or the nearest named
+ * one before it. A graph belongs to one thread at a time.
  *
  * Names are copied. They are UTF-8 without control characters, of 1 to 200 bytes, and begin neither
  * with "__" nor, but for outputs, with "optimizer.". Scalars of training (lr, update, grad_scale,

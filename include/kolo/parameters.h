@@ -169,8 +169,10 @@ typedef struct kolo_parameters_opts {
      * kolo_parameters_wait completes a record. ARG: a file to record exists, or one to replay is of
      * other options. */
     const char *record, *replay;
-    int64_t timeout_ms; /* of creation, and of waits while no worker makes progress: see
-                           kolo_service_report_progress; default the communicator's */
+    uint64_t update_hash; /* with these: of the options on which updates depend; a replay has that
+                             of its record */
+    int64_t timeout_ms;   /* of creation, and of waits while no worker makes progress: see
+                             kolo_service_report_progress; default the communicator's */
 } kolo_parameters_opts;
 
 enum { KOLO_STALENESS_BINS = 32 };

@@ -540,6 +540,8 @@ kolo_stream_place kolo_loader_place(const kolo_loader *l) {
 
 kolo_status kolo_loader_next(kolo_loader *l, kolo_batch *batch) {
     kolo_status status = KOLO_OK;
+    if (!l) return KOLO_FAIL(KOLO_ERR_ARG, "no loader for the next batch");
+    if (!batch) return KOLO_FAIL(KOLO_ERR_ARG, "no place for the next batch of the loader");
     pthread_mutex_lock(&l->lock);
     if (l->held) {
         l->used++;

@@ -78,7 +78,39 @@ static kolo_plan_opts plan_opts(const kolo_dump_opts *o, kolo_tuner *tuner) {
     };
 }
 
-/* ---- the cuts of a pipeline ---- */
+/* ---- the stages of a pipeline ---- */
+
+/* The program of the schedule --pipeline, with a step's micro-batches, --accumulate. */
+static kolo_status create_program(const kolo_dump_opts *o, int stages, kolo_program **program) {
+    const kolo_program_schedule *schedule;
+    const int micro_batches = o->accumulate > 0 ? (int)o->accumulate : 1;
+    int chunks;
+    KOLO_TRY(kolo_program_find(o->pipeline, &schedule, &chunks));
+    const kolo_parts parts = {stages, chunks, schedule->path};
+    KOLO_TRY(kolo_parts_check(&parts));
+    return kolo_program_create(schedule, stages, chunks, micro_batches, program);
+}
+
+static kolo_parts parts_of(const kolo_program *program) {
+    return (kolo_parts){program->stages, program->chunks, program->schedule->path};
+}
+
+/* Completes the options of a plan where the mesh has stages: with `program`, which must live until
+ * the plan is compiled; NULL: there are none. */
+static kolo_status add_stage(const kolo_dump_opts *o, kolo_plan_opts *opts,
+                             kolo_program **program) {
+    const kolo_mesh *mesh = &opts->mesh;
+    const int stages = kolo_mesh_stages(mesh);
+    *program = NULL;
+    if (stages <= 1) return KOLO_OK;
+    KOLO_TRY(create_program(o, stages, program));
+    const int stage = kolo_mesh_coordinate(mesh, o->rank, kolo_mesh_find(mesh, "pp"));
+    opts->parts = parts_of(*program);
+    if (!opts->train) return KOLO_OK;
+    opts->slots = (*program)->stage[stage].slots;
+    opts->splits = (*program)->schedule->splits;
+    return KOLO_OK;
+}
 
 static kolo_status weigh(const kolo_dump_opts *o, const kolo_mesh *mesh, kolo_cut_choice *c) {
     double *weights = kolo_alloc((size_t)o->ranks * sizeof *weights);
@@ -105,17 +137,12 @@ static kolo_status find_costs(const kolo_dump_opts *o, kolo_tuner *tuner, kolo_c
 static kolo_status open_choice(const kolo_dump_opts *o, kolo_tuner *tuner, kolo_cut_choice *c) {
     const kolo_mesh mesh = mesh_of(o);
     const int stages = kolo_mesh_stages(&mesh);
-    const int micro_batches = o->accumulate > 0 ? (int)o->accumulate : 1;
-    const kolo_program_schedule *schedule;
     kolo_program *program;
-    int chunks;
     *c = (kolo_cut_choice){.opts.most_bytes = (double)o->stage_bytes};
     KOLO_TRY(build(o, &c->graph));
     KOLO_TRY(kolo_pass_fold(c->graph, true));
-    KOLO_TRY(kolo_program_find(o->pipeline, &schedule, &chunks));
-    c->opts.parts = (kolo_parts){stages, chunks, schedule->path};
-    KOLO_TRY(kolo_parts_check(&c->opts.parts));
-    KOLO_TRY(kolo_program_create(schedule, stages, chunks, micro_batches, &program));
+    KOLO_TRY(create_program(o, stages, &program));
+    c->opts.parts = parts_of(program);
     kolo_program_part_slots(program, c->slots);
     c->opts.slots = c->slots;
     kolo_program_destroy(program);
@@ -161,21 +188,30 @@ static kolo_status dump_cuts(const kolo_dump_opts *o, kolo_tuner *tuner, kolo_te
 
 /* ---- graphs and plans ---- */
 
+static kolo_status run_passes(const kolo_dump_opts *o, kolo_tuner *tuner, kolo_graph *g,
+                              kolo_text *text) {
+    kolo_plan_opts plan = plan_opts(o, tuner);
+    kolo_stage_cuts cuts = {0};
+    kolo_arena names = {0};
+    kolo_program *program;
+    KOLO_TRY(add_stage(o, &plan, &program));
+    kolo_pipeline_opts passes = kolo_plan_passes(&plan);
+    passes.cuts = &cuts;
+    passes.cut_names = &names;
+    kolo_pipeline_print(&passes, text);
+    kolo_status status = choose_cuts(o, tuner, &cuts, &names);
+    if (status == KOLO_OK) status = kolo_pipeline_run(g, &passes);
+    kolo_arena_fini(&names);
+    kolo_program_destroy(program);
+    return status;
+}
+
 static kolo_status dump_graph(const kolo_dump_opts *o, kolo_tuner *tuner, kolo_text *text) {
     kolo_graph *g;
     KOLO_TRY(build(o, &g));
     kolo_status status = KOLO_OK;
     if (o->what == KOLO_DUMP_PASSES) {
-        kolo_plan_opts plan = plan_opts(o, tuner);
-        kolo_pipeline_opts passes = kolo_plan_passes(&plan);
-        kolo_stage_cuts cuts = {0};
-        kolo_arena names = {0};
-        passes.cuts = &cuts;
-        passes.cut_names = &names;
-        kolo_pipeline_print(&passes, text);
-        status = choose_cuts(o, tuner, &cuts, &names);
-        if (status == KOLO_OK) status = kolo_pipeline_run(g, &passes);
-        kolo_arena_fini(&names);
+        status = run_passes(o, tuner, g, text);
     }
     if (status == KOLO_OK) kolo_graph_print(g, text);
     kolo_graph_destroy(g);
@@ -221,6 +257,12 @@ static kolo_status choose_copies(const kolo_dump_opts *o, kolo_plan_opts *opts) 
     return KOLO_OK;
 }
 
+static const char *why_no_collectives(const kolo_plan_opts *opts) {
+    return opts->train && kolo_mesh_stages(&opts->mesh) > 1
+               ? "the stages of a pipeline exchange messages, which --what program prints"
+               : "only a training step has them";
+}
+
 /* A plan as a rank of a group compiles it. The ranks are threads, of which only this one exists:
  * compiling is local to each rank. */
 static kolo_status dump_plan(const kolo_dump_opts *o, kolo_tuner *tuner, kolo_text *text) {
@@ -230,6 +272,7 @@ static kolo_status dump_plan(const kolo_dump_opts *o, kolo_tuner *tuner, kolo_te
     kolo_device *device = NULL;
     kolo_store *store = NULL;
     kolo_plan *plan = NULL;
+    kolo_program *program = NULL;
     kolo_status status = KOLO_OK;
     size_t *sizes = NULL;
     int n_sizes = 0;
@@ -245,17 +288,19 @@ static kolo_status dump_plan(const kolo_dump_opts *o, kolo_tuner *tuner, kolo_te
     opts.n_bucket_sizes = n_sizes;
     opts.algorithm = o->algorithm;
     opts.cross_step &= ranks > 1 && kolo_mesh_stages(&opts.mesh) <= 1;
+    KOLO_TRY_GOTO(add_stage(o, &opts, &program), done);
     KOLO_TRY_GOTO(choose_copies(o, &opts), done);
     KOLO_TRY_GOTO(add_ranges(o, &opts, store, comms[o->rank]), done);
     KOLO_TRY_GOTO(build(o, &g), done);
     KOLO_TRY_GOTO(kolo_plan_compile(g, &opts, store, comms[o->rank], &plan), done);
     if (schedule) {
-        status = kolo_dump_requests(plan, text);
+        status = kolo_dump_requests(plan, why_no_collectives(&opts), text);
     } else {
         kolo_plan_print(plan, text);
     }
 done:
     kolo_plan_destroy(plan);
+    kolo_program_destroy(program);
     kolo_store_destroy(store);
     kolo_device_close(device);
     kolo_free(sizes);
@@ -266,20 +311,15 @@ done:
 
 /* The program of the axis pp, which has a step's micro-batches, --accumulate. */
 static kolo_status dump_program(const kolo_dump_opts *o, kolo_tuner *tuner, kolo_text *text) {
-    const kolo_program_schedule *schedule;
     kolo_program *program;
-    int chunks;
     kolo_mesh mesh = {0};
     if (o->mesh) KOLO_TRY(kolo_mesh_parse(o->mesh, 0, &mesh));
     const int axis = kolo_mesh_find(&mesh, "pp");
-    const int64_t micro_batches = o->accumulate > 0 ? o->accumulate : 1;
     if (axis < 0) {
         return KOLO_FAIL(KOLO_ERR_ARG, "a program needs the stages of a pipeline: give --mesh "
                                        "pp=4, for example");
     }
-    KOLO_TRY(kolo_program_find(o->pipeline, &schedule, &chunks));
-    KOLO_TRY(
-        kolo_program_create(schedule, mesh.axes[axis].size, chunks, (int)micro_batches, &program));
+    KOLO_TRY(create_program(o, mesh.axes[axis].size, &program));
     kolo_status status = kolo_program_print(program, text);
     if (status == KOLO_OK) status = dump_cuts(o, tuner, text);
     kolo_program_destroy(program);
@@ -402,10 +442,6 @@ static kolo_status resolve(const kolo_dump_opts *in, kolo_dump_opts *out) {
         return KOLO_FAIL(KOLO_ERR_ARG,
                          "--%s is for the stages of a pipeline here: give --mesh pp=2, for example",
                          out->worker_weights ? "worker-weights" : "stage-memory");
-    }
-    if (out->pipeline && out->what != KOLO_DUMP_PROGRAM) {
-        return KOLO_FAIL(KOLO_ERR_ARG, "--pipeline %s is for --what program: omit it",
-                         out->pipeline);
     }
     kolo_shape sample;
     int64_t classes;

@@ -64,10 +64,10 @@ static kolo_status print_schedules(const kolo_plan *plan, int i, kolo_text *text
     return KOLO_OK;
 }
 
-kolo_status kolo_dump_requests(const kolo_plan *plan, kolo_text *text) {
+kolo_status kolo_dump_requests(const kolo_plan *plan, const char *none, kolo_text *text) {
     int n = kolo_plan_n_requests(plan);
     if (n == 0) {
-        kolo_text_add(text, "no collectives: only a training step has them\n");
+        kolo_text_add(text, "no collectives: %s\n", none);
         return KOLO_OK;
     }
     for (int i = 0; i < n; i++) {

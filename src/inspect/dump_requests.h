@@ -4,5 +4,6 @@
 #include "base/text.h"
 #include "plan/plan.h"
 
-/* Appends a table of the plan's requests, then their schedules on all ranks. */
-kolo_status kolo_dump_requests(const kolo_plan *plan, kolo_text *text);
+/* Appends a table of the plan's requests, then their schedules on all ranks; without requests the
+ * reason `none`. */
+kolo_status kolo_dump_requests(const kolo_plan *plan, const char *none, kolo_text *text);

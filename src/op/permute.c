@@ -1,5 +1,6 @@
 /* Permutation of dimensions, and of the elements along one of them; the gradient is the inverse
  * permutation. */
+#include "graph/ops/arrays.h"
 #include "graph/ops/ops.h"
 #include "graph/ops/rules.h"
 #include "kernel/ref/ref.h"
@@ -102,7 +103,8 @@ const kolo_op kolo_op_permute = {
 kolo_value kolo_permute(kolo_graph *g, kolo_value x, const int *order) {
     kolo_attr attr[KOLO_MAX_ATTRS] = {{0}};
     const int rank = kolo_value_shape(g, x).rank;
-    for (int d = 0; d < rank && order; d++) attr[d].i = order[d] < 0 ? order[d] + rank : order[d];
+    if (!kolo_graph_takes_array(g, "permute", "dimensions", order, rank, 0)) return KOLO_NONE;
+    for (int d = 0; d < rank; d++) attr[d].i = order[d] < 0 ? order[d] + rank : order[d];
     return kolo_graph_add1(g, &kolo_op_permute, &x, 1, attr);
 }
 

@@ -6,6 +6,7 @@
 #include "cli/output/output.h"
 #include "kolo/bench.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -71,9 +72,17 @@ static kolo_status bench_codecs(kolo_options *o, const codec_list *list, kolo_te
     return KOLO_OK;
 }
 
+static kolo_status check_bytes(int64_t bytes) {
+    if (bytes % (int64_t)sizeof(float) == 0) return KOLO_OK;
+    return KOLO_FAIL(KOLO_ERR_ARG,
+                     "--bytes %" PRId64 ": it must be a multiple of the f32 size, %zu", bytes,
+                     sizeof(float));
+}
+
 int cmd_bench_compress(kolo_options *o) {
     codec_list list;
     kolo_status status = parse_codecs(kolo_options_text(o, "codecs"), &list);
+    if (status == KOLO_OK) status = check_bytes(kolo_options_int(o, "bytes"));
     if (status == KOLO_OK) status = output_check_json(kolo_options_text(o, "json"));
     if (status != KOLO_OK) return report_failure(status);
     kolo_text table = {0}, text = {0};

@@ -201,7 +201,7 @@ static kolo_status bench_ps_as_rank(kolo_comm *comm, int threads, kolo_options *
         .private_buffers = kolo_options_flag(o, "private"),
         .budget_ms = (int64_t)(1000 * kolo_options_float(o, "seconds")),
     };
-    KOLO_TRY(sizes_parse(kolo_options_text(o, "sizes"), KOLO_DTYPE_U8, sizes, &opts.n_sizes));
+    KOLO_TRY(sizes_parse(kolo_options_text(o, "sizes"), KOLO_DTYPE_F32, sizes, &opts.n_sizes));
     if (kolo_options_int(o, "width") > 0) return bench_rows(comm, o, sizes, opts.n_sizes);
     if (kolo_options_flag(o, "bsp")) return bench_steps(comm, o, sizes, opts.n_sizes);
     int n_rows = MAX_SIZES;
@@ -219,7 +219,7 @@ static kolo_status bench_ps_as_rank(kolo_comm *comm, int threads, kolo_options *
 int cmd_bench_ps(kolo_options *o) {
     size_t sizes[MAX_SIZES];
     int n;
-    kolo_status status = sizes_parse(kolo_options_text(o, "sizes"), KOLO_DTYPE_U8, sizes, &n);
+    kolo_status status = sizes_parse(kolo_options_text(o, "sizes"), KOLO_DTYPE_F32, sizes, &n);
     if (status != KOLO_OK) return report_failure(status);
     ranks_opts opts = ranks_opts_of(o, "ranks");
     opts.threads = 1;

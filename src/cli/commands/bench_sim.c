@@ -53,7 +53,8 @@ static kolo_status add_row(sink *out, size_t bytes, int ranks, const char *algor
     kolo_json *json = &out->json;
     char hash[20];
     snprintf(hash, sizeof hash, "%016llx", (unsigned long long)r->hash);
-    double busbw = (double)bytes / r->us * 1e-3 * (2.0 * (ranks - 1) / ranks);
+    const double algbw = r->us > 0 ? (double)bytes / r->us * 1e-3 : 0; /* a rank alone: no time */
+    const double busbw = algbw * (2.0 * (ranks - 1) / ranks);
     begin_row(out, bytes, ranks, algorithm);
     kolo_text_add(&out->table, "%14.2f %10.3f %8llu %10llu %14llu %10llu  %s\n", r->us, busbw,
                   (unsigned long long)r->rounds, (unsigned long long)r->messages,

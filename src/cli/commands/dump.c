@@ -18,9 +18,45 @@ static kolo_status print_dump(const kolo_dump_opts *opts) {
     return status;
 }
 
+#define BIT(what) (1U << (what))
+#define PLANS (BIT(KOLO_DUMP_PASSES) | BIT(KOLO_DUMP_PLAN) | BIT(KOLO_DUMP_SCHEDULE))
+#define STAGES (PLANS | BIT(KOLO_DUMP_PROGRAM))
+#define SERVERS BIT(KOLO_DUMP_SERVERS)
+#define OF_STAGES "passes, plan, schedule or program"
+
+/* Options that have no effect on some of what is dumped. */
+static const struct {
+    const char *option;
+    uint32_t whats; /* on which it has one, or which kolo_dump refuses with it */
+    const char *list;
+} effects[] = {
+    {"forward", PLANS, "passes, plan or schedule"},
+    {"mesh", STAGES | SERVERS, OF_STAGES},
+    {"tp-blocks", STAGES | SERVERS, OF_STAGES},
+    {"placement", STAGES, OF_STAGES},
+    {"pipeline", STAGES, OF_STAGES},
+    {"stage-memory", STAGES, OF_STAGES},
+    {"worker-weights", STAGES, OF_STAGES},
+    {"zero", STAGES, OF_STAGES},
+    {"recompute", STAGES, OF_STAGES},
+    {"precision", STAGES, OF_STAGES},
+    {"accumulate", STAGES | SERVERS, "passes, plan, schedule, program or servers"},
+};
+
+static kolo_status check_what(const kolo_options *o) {
+    const uint32_t what = BIT(kolo_options_choice(o, "what"));
+    for (size_t i = 0; i < KOLO_COUNT(effects); i++) {
+        const char *option = effects[i].option;
+        if ((effects[i].whats & what) || !kolo_options_typed(o, option)) continue;
+        return KOLO_FAIL(KOLO_ERR_ARG, "--%s is for --what %s: omit it", option, effects[i].list);
+    }
+    return KOLO_OK;
+}
+
 /* Options that have no effect on what is dumped. */
 static kolo_status check_options(const kolo_options *o) {
     const char *mesh = kolo_options_text(o, "mesh");
+    KOLO_TRY(check_what(o));
     KOLO_TRY(train_opts_check_effects(o));
     if (!mesh || !kolo_options_typed(o, "ranks")) return KOLO_OK;
     return KOLO_FAIL(KOLO_ERR_ARG, "--mesh %s sets the number of ranks: remove --ranks", mesh);

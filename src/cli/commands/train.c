@@ -208,13 +208,31 @@ static kolo_status join_as_worker(kolo_comm *comm, int threads, kolo_options *o)
     return result_report(&result, &about, kolo_options_text(o, "json"));
 }
 
+/* A role without effect may be a mistake, or the variable means something else. */
+static kolo_status note_roles(kolo_comm *comm, const kolo_options *o) {
+    int rank;
+    KOLO_TRY(roles_find_server(comm, &rank));
+    const bool quiet = kolo_options_flag(o, "quiet") ||
+                       (progress_style)kolo_options_choice(o, "progress") == PROGRESS_NONE;
+    if (rank < 0 || kolo_comm_rank(comm) != 0 || quiet) return KOLO_OK;
+    char line[128];
+    snprintf(line, sizeof line,
+             "rank %d has ROLE=server, without effect: it is for --sync ps without --servers",
+             rank);
+    train_opts_notice(NULL, line, KOLO_NOTICE_INFO);
+    return KOLO_OK;
+}
+
 /* The servers of another launcher's job may be any of its ranks. */
 static kolo_status train_as_rank(kolo_comm *comm, int threads, kolo_options *o) {
     kolo_comm *placed;
     int servers;
     const bool served = (kolo_sync)kolo_options_choice(o, "sync") == KOLO_SYNC_PS;
     if (kolo_options_text(o, "join")) return join_as_worker(comm, threads, o);
-    if (!served || kolo_options_given(o, "servers")) return train_in(comm, threads, o);
+    if (!served || kolo_options_given(o, "servers")) {
+        KOLO_TRY(note_roles(comm, o));
+        return train_in(comm, threads, o);
+    }
     KOLO_TRY(roles_place(comm, &servers, &placed));
     if (!placed) return train_in(comm, threads, o);
     kolo_status status = record(o, "servers", servers);

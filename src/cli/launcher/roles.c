@@ -38,14 +38,31 @@ static kolo_status place(kolo_comm *comm, const int32_t *roles, int *servers, ko
     return kolo_comm_split(comm, 0, (roles[rank] == SERVER ? n : 0) + rank, placed);
 }
 
+/* The roles of all ranks; free them with kolo_free. */
+static kolo_status gather(kolo_comm *comm, int32_t **roles) {
+    const size_t bytes = (size_t)kolo_comm_size(comm) * sizeof **roles;
+    *roles = kolo_zalloc(bytes);
+    if (!*roles) return KOLO_NOMEM(bytes);
+    (*roles)[kolo_comm_rank(comm)] = own_role();
+    return kolo_allgather(comm, NULL, *roles, 1, KOLO_DTYPE_I32);
+}
+
 kolo_status roles_place(kolo_comm *comm, int *servers, kolo_comm **placed) {
-    const size_t n = (size_t)kolo_comm_size(comm);
+    int32_t *roles;
     *placed = NULL;
-    int32_t *roles = kolo_zalloc(n * sizeof *roles);
-    if (!roles) return KOLO_NOMEM(n * sizeof *roles);
-    roles[kolo_comm_rank(comm)] = own_role();
-    kolo_status status = kolo_allgather(comm, NULL, roles, 1, KOLO_DTYPE_I32);
+    kolo_status status = gather(comm, &roles);
     if (status == KOLO_OK) status = place(comm, roles, servers, placed);
+    kolo_free(roles);
+    return status;
+}
+
+kolo_status roles_find_server(kolo_comm *comm, int *rank) {
+    int32_t *roles;
+    kolo_status status = gather(comm, &roles);
+    *rank = -1;
+    for (int r = kolo_comm_size(comm); r-- > 0 && status == KOLO_OK;) {
+        if (roles[r] == SERVER) *rank = r;
+    }
     kolo_free(roles);
     return status;
 }

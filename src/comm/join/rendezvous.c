@@ -5,12 +5,14 @@
  * each of them, with its own proof. On an error (duplicate ranks, different worlds, a lost rank,
  * the deadline) it sends the reason to all instead. */
 #include "base/clock.h"
+#include "base/file.h"
 #include "base/log.h"
 #include "base/memory.h"
 #include "base/status.h"
 #include "comm/join/bootstrap.h"
 #include "comm/join/join.h"
 
+#include <errno.h>
 #include <poll.h>
 #include <stdio.h>
 #include <string.h>
@@ -262,6 +264,22 @@ static bool leader_ended(const kolo_joining *j) {
     return pipe.fd >= 0 && poll(&pipe, 1, 0) == 1 && (pipe.revents & POLLHUP);
 }
 
+/* No TIMEOUT without a route: of both errors the launcher then prints this one, with the cause, and
+ * not that of rank 0. */
+static kolo_status fail_to_reach(const kolo_joining *j, bool several) {
+    char last[160];
+    snprintf(last, sizeof last, "%s", kolo_last_error());
+    if (!several && strstr(last, kolo_errno_text(ENETUNREACH))) {
+        return KOLO_FAIL(
+            KOLO_ERR_IO,
+            "no connection to it within %.1f s (%s): check the address, and that a network "
+            "interface for it is up, such as lo",
+            kolo_joining_s(j), last);
+    }
+    return KOLO_FAIL(KOLO_ERR_TIMEOUT, "rank 0 did not listen within %.1f s (%s)",
+                     kolo_joining_s(j), last);
+}
+
 /* Connects to rank 0, retrying until it listens. If rank 0 has several addresses, some may be
  * unreachable, so each attempt is limited to ATTEMPT_NS. */
 static kolo_status reach_leader(kolo_joining *j, int *fd, kolo_nonces *nonces) {
@@ -291,10 +309,7 @@ static kolo_status reach_leader(kolo_joining *j, int *fd, kolo_nonces *nonces) {
             return KOLO_FAIL(KOLO_ERR_PEER, "rank 0 ended without forming the group");
         }
         if (kolo_now_ns() + RETRY_NS > j->deadline_ns) {
-            char last[160];
-            snprintf(last, sizeof last, "%s", kolo_last_error());
-            return KOLO_FAIL(KOLO_ERR_TIMEOUT, "rank 0 did not listen within %.1f s (%s)",
-                             kolo_joining_s(j), last);
+            return fail_to_reach(j, several);
         }
         kolo_sleep_ns(RETRY_NS);
     }

@@ -194,6 +194,7 @@ static kolo_status open_order(kolo_parameters *p, int i) {
         .staleness = p->opts.staleness,
         .drop = p->opts.quorum > 0 ? -p->opts.quorum : p->opts.drop,
         .leases = p->opts.leases,
+        .update_hash = p->opts.update_hash,
         .reply = kolo_service_reply,
         .owner = p->owner,
     };

@@ -16,10 +16,11 @@ typedef struct header {
     uint32_t workers, owners, index; /* index: of this owner */
     int32_t staleness, drop;
     uint16_t leases, lost; /* lost: any worker */
-    uint64_t count, hash;  /* of the requests */
+    uint64_t update_hash;
+    uint64_t count, hash; /* of the requests */
 } header;
 
-static const char name[8] = {'k', 'o', 'l', 'o', 'o', 'r', 'd', '3'};
+static const char name[8] = {'k', 'o', 'l', 'o', 'o', 'r', 'd', '4'};
 
 /* Requests of a client that wait for their turn, in their order. */
 typedef struct early {
@@ -54,7 +55,8 @@ static header header_of(const kolo_order_opts *o) {
                 .index = (uint32_t)o->index,
                 .staleness = o->staleness,
                 .drop = o->drop,
-                .leases = o->leases};
+                .leases = o->leases,
+                .update_hash = o->update_hash};
     memcpy(h.name, name, sizeof name);
     return h;
 }
@@ -102,7 +104,8 @@ static kolo_status check_header(const kolo_order_opts *o, const header *h) {
         return KOLO_FAIL(KOLO_ERR_ARG, "%s is of server %u, not %d: rename the files back", path,
                          h->index, o->index);
     }
-    if (h->staleness != o->staleness || h->drop != o->drop || h->leases != o->leases) {
+    if (h->staleness != o->staleness || h->drop != o->drop || h->leases != o->leases ||
+        h->update_hash != o->update_hash) {
         return KOLO_FAIL(KOLO_ERR_ARG, "%s is of a run with another --consistency: use that", path);
     }
     if (!h->lost) return KOLO_OK;
@@ -136,7 +139,7 @@ static void refuse(const kolo_order *r, kolo_service_call *call) {
     kolo_status status =
         KOLO_FAIL(KOLO_ERR_ARG,
                   "worker %d makes another request than in the recorded run: replay it "
-                  "with the same options",
+                  "with the same options, such as --epochs and --steps",
                   call->client);
     r->opts.reply(call, status, 0, NULL, 0);
 }
@@ -214,7 +217,7 @@ kolo_status kolo_order_finish(kolo_order *r) {
     if (r->next == r->count) return KOLO_OK;
     return KOLO_FAIL(KOLO_ERR_ARG,
                      "%zu of %zu recorded requests were not made: replay a run with the same "
-                     "options",
+                     "options, such as --epochs and --steps",
                      r->count - r->next, r->count);
 }
 

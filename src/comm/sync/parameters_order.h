@@ -16,6 +16,7 @@ typedef struct kolo_order_opts {
     int workers, owners, index;   /* index: of the owner */
     int staleness, drop;          /* as in kolo_parameters_opts */
     bool leases;                  /* the same */
+    uint64_t update_hash;         /* the same */
     kolo_owner_reply *reply;      /* refuses requests */
     kolo_parameters_owner *owner; /* gets the requests; borrowed */
 } kolo_order_opts;

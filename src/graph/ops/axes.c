@@ -1,6 +1,7 @@
 /* Reductions over dimensions: shapes, index notation, and the builder. */
 #include "graph/ops/axes.h"
 
+#include "graph/ops/arrays.h"
 #include "graph/ops/ops.h"
 #include "graph/ops/rules.h"
 
@@ -55,6 +56,7 @@ const char *kolo_axes_index(const kolo_attr *attr, const kolo_shape *in, char *t
 static bool axes_of(kolo_graph *g, kolo_value x, const int *axes, int n, int64_t *bits) {
     const int rank = kolo_value_shape(g, x).rank;
     *bits = 0;
+    if (!kolo_graph_takes_array(g, "reduction", "dimensions", axes, n, 0)) return false;
     for (int i = 0; i < n && kolo_value_is_of(g, x); i++) {
         int axis = axes[i] < 0 ? axes[i] + rank : axes[i];
         bool twice = axis >= 0 && axis < rank && (*bits >> axis & 1);

@@ -2,6 +2,7 @@
 #include "graph/ops/custom.h"
 
 #include "graph/index.h"
+#include "graph/ops/arrays.h"
 #include "graph/ops/ops.h"
 #include "graph/ops/rules.h"
 #include "kolo/custom_binding.h"
@@ -298,8 +299,10 @@ static void add_node(kolo_graph *g, const registered_op *r, const kolo_value *in
     const int n = count_attrs(r->attrs) + r->bound; /* one that no name is for is not printed */
     for (int i = 0; i < KOLO_MAX_IO; i++) outputs[i] = KOLO_NONE;
     for (int i = 0; attr && i < n; i++) numbers[i].f = attr[i];
+    if (!kolo_graph_takes_array(g, r->op.name, "outputs", out, r->op.custom->n_out, 0)) return;
     if (n_in == r->op.min_in) {
-        kolo_graph_add(g, &r->op, in, n_in, numbers, outputs);
+        const bool takes = kolo_graph_takes_array(g, r->op.name, "inputs", in, n_in, 0);
+        if (takes) kolo_graph_add(g, &r->op, in, n_in, numbers, outputs);
     } else {
         kolo_graph_set_failed(g, KOLO_FAIL(KOLO_ERR_ARG, "%s: %d inputs instead of %d", r->op.name,
                                            n_in, r->op.min_in));
@@ -314,7 +317,7 @@ void kolo_custom(kolo_graph *g, const char *name, const kolo_value *in, int n_in
         add_node(g, r, in, n_in, attr, out);
         return;
     }
-    out[0] = KOLO_NONE;
+    if (out) out[0] = KOLO_NONE;
     kolo_graph_set_failed(g, KOLO_FAIL(KOLO_ERR_ARG,
                                        "no op \"%.80s\": register it with "
                                        "kolo_custom_op_register",

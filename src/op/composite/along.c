@@ -1,5 +1,6 @@
 /* Slices, padding, splits and concatenation along any dimension, and softmax over any: where the
  * op does not take the dimension, it sees a view as [outer,size,inner]. */
+#include "graph/ops/arrays.h"
 #include "graph/ops/ops.h"
 
 /* A value as an op sees it. */
@@ -90,6 +91,11 @@ void kolo_split_along(kolo_graph *g, kolo_value x, int axis, const int64_t *size
     int64_t first = 0;
     const kolo_shape shape = kolo_value_shape(g, x);
     const int dim = axis < 0 ? axis + shape.rank : axis;
+    if (!kolo_graph_takes_array(g, "split", "parts", out, n, 0)) return;
+    if (!kolo_graph_takes_array(g, "split", "sizes", sizes, n, 0)) {
+        for (int i = 0; i < n; i++) out[i] = KOLO_NONE;
+        return;
+    }
     for (int i = 0; i < n; i++) {
         out[i] = kolo_slice(g, x, axis, first, sizes[i]);
         if (kolo_graph_check(g) == KOLO_OK) first += sizes[i]; /* otherwise any number */
@@ -115,10 +121,7 @@ static kolo_value join(kolo_graph *g, kolo_value *x, int n, int axis) {
 }
 
 kolo_value kolo_concat_along(kolo_graph *g, const kolo_value *x, int n, int axis) {
-    if (!x || n < 1) {
-        kolo_graph_set_failed(g, KOLO_FAIL(KOLO_ERR_ARG, "concat: no inputs; give one or more"));
-        return KOLO_NONE;
-    }
+    if (!kolo_graph_takes_array(g, "concat", "inputs", x, n, 1)) return KOLO_NONE;
     kolo_value *parts = kolo_arena_alloc(&g->arena, (size_t)n * sizeof *parts);
     if (!parts) {
         kolo_graph_set_failed(g, KOLO_NOMEM((size_t)n * sizeof *parts));

@@ -4,6 +4,7 @@
 #include "base/compiler.h"
 #include "base/number.h"
 #include "base/option.h"
+#include "base/rng.h"
 #include "kolo/parameters.h"
 #include "kolo/pass.h"
 
@@ -247,6 +248,32 @@ void kolo_consistency_print(int staleness, char text[KOLO_CONSISTENCY_NAME]) {
 
 bool kolo_consistency_is_for(const kolo_consistency *c, bool servers) {
     return servers ? policies[c->kind].servers : policies[c->kind].ring;
+}
+
+uint64_t kolo_consistency_hash(const kolo_consistency *c) {
+    const double fields[] = {
+        c->kind,
+        (double)c->steps,
+        c->drop,
+        c->discard,
+        (double)c->warm_up,
+        c->lr,
+        c->momentum,
+        c->nesterov,
+        (double)c->fragments,
+        c->strided,
+        (double)c->overlap,
+        c->mix,
+        (double)c->quorum,
+        (double)c->grace_ms,
+        c->compensation,
+        c->scale,
+        (double)c->delay,
+        c->ahead,
+        (double)c->group,
+        c->lease,
+    };
+    return kolo_hash_bytes(fields, sizeof fields);
 }
 
 int kolo_consistency_staleness(const kolo_consistency *c) {

@@ -81,5 +81,7 @@ void kolo_consistency_print(int staleness, char text[KOLO_CONSISTENCY_NAME]);
 bool kolo_consistency_outlives(const kolo_consistency *consistency);
 /* Whether servers can have the policy, and whether an allreduce can. */
 bool kolo_consistency_is_for(const kolo_consistency *consistency, bool servers);
+/* The same of equal policies. */
+uint64_t kolo_consistency_hash(const kolo_consistency *consistency);
 /* With servers: the bound of kolo/parameters.h. */
 int kolo_consistency_staleness(const kolo_consistency *consistency);

@@ -85,10 +85,13 @@ static kolo_status check_bytes(const char *name, const kolo_tensor *plain, const
     char text[KOLO_SHAPE_TEXT];
     size_t need = kolo_tensor_bytes(plain);
     if (data && bytes == need) return KOLO_OK;
-    return KOLO_FAIL(KOLO_ERR_ARG,
-                     "\"%s\" is %s %s, %zu bytes, and there is %s of %zu: give its size", name,
-                     kolo_dtype_name(plain->dtype), kolo_shape_text(&plain->shape, text), need,
-                     data ? "room" : "no room instead", bytes);
+    kolo_shape_text(&plain->shape, text);
+    if (!data) {
+        return KOLO_FAIL(KOLO_ERR_ARG, "\"%s\" is %s %s, %zu bytes: give an array, not NULL", name,
+                         kolo_dtype_name(plain->dtype), text, need);
+    }
+    return KOLO_FAIL(KOLO_ERR_ARG, "\"%s\" is %s %s, %zu bytes, not %zu: give its size", name,
+                     kolo_dtype_name(plain->dtype), text, need, bytes);
 }
 
 /* Where a prediction goes. */

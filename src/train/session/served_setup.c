@@ -322,6 +322,7 @@ static kolo_parameters_opts parameters_opts(const kolo_served *d, const kolo_ses
         .first_lease = (uint64_t)(o->steps * (kolo_comm_size(o->world) - o->servers)),
         .record = o->record,
         .replay = o->replay,
+        .update_hash = kolo_consistency_hash(c),
         .replicas = o->replicas,
         .joins = o->joins,
     };

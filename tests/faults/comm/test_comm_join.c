@@ -193,6 +193,21 @@ static void inconsistent_ranks_end_the_job_at_once(void **state) {
     assert_int_not_equal(outcomes[2].status, KOLO_OK);
 }
 
+/* TCP has no connections to groups of hosts. */
+static kolo_status no_route_body(kolo_comm *comm, const void *arg, void *result) {
+    if (ranks_own_rank() == 1) setenv("MASTER_ADDR", "224.0.0.1", 1);
+    return join_and_add(SOON_MS);
+}
+
+/* Not a TIMEOUT, as that of rank 0 is: the launcher prints the cause. */
+static void a_rank_without_a_route_names_the_cause(void **state) {
+    rank_outcome outcomes[2];
+    assert_int_not_equal(join_run(2, no_route_body, outcomes), KOLO_OK);
+    join_expect(&outcomes[0], KOLO_ERR_TIMEOUT, "missing: rank 1");
+    join_expect(&outcomes[1], KOLO_ERR_IO, "joining rank 0 at 224.0.0.1:");
+    join_expect(&outcomes[1], KOLO_ERR_IO, "cannot connect: Network is unreachable");
+}
+
 static kolo_status missing_body(kolo_comm *comm, const void *arg, void *result) {
     if (ranks_own_rank() == 1) return KOLO_OK; /* never joins */
     return join_and_add(SOON_MS);
@@ -376,6 +391,7 @@ TEST_MAIN(test_comm_join) {
         cmocka_unit_test(a_wrong_secret_is_rejected),
         cmocka_unit_test(a_short_secret_is_refused),
         cmocka_unit_test(inconsistent_ranks_end_the_job_at_once),
+        cmocka_unit_test(a_rank_without_a_route_names_the_cause),
         cmocka_unit_test(missing_and_dying_ranks_are_named),
         cmocka_unit_test(all_ranks_name_the_missing_when_one_gives_up),
         cmocka_unit_test(missing_ranks_are_listed_with_their_addresses),

@@ -115,7 +115,8 @@ static void batches_that_do_not_fit_are_refused(void **state) {
     ASSERT_REFUSED(kolo_session_predict(s, &good, "z", y, sizeof y, NULL), "it has y, loss");
     ASSERT_REFUSED(kolo_session_predict(s, &good, NULL, y, sizeof y, NULL), "it has y, loss");
     ASSERT_REFUSED(kolo_session_predict(s, &good, "y", y, 3, NULL), "\"y\" is f32 [4,1], 16 bytes");
-    ASSERT_REFUSED(kolo_session_predict(s, &good, "y", NULL, 0, NULL), "no room");
+    ASSERT_REFUSED(kolo_session_predict(s, &good, "y", NULL, 0, NULL),
+                   "\"y\" is f32 [4,1], 16 bytes: give an array, not NULL");
     ASSERT_REFUSED(kolo_session_share(s, -1, &first, &count), "-1 samples");
     ASSERT_REFUSED(kolo_session_share(s, 4, NULL, &count), "no place");
     ASSERT_REFUSED(kolo_session_set_lr(s, 0), "learning rate of 0");
@@ -123,7 +124,8 @@ static void batches_that_do_not_fit_are_refused(void **state) {
     ASSERT_REFUSED(kolo_session_get(s, "c", y, sizeof y), "no tensor \"c\"");
     ASSERT_REFUSED(kolo_session_get(s, "a", y, sizeof y), "\"a\" is f32 [1,3], 12 bytes");
     ASSERT_REFUSED(kolo_session_get(s, NULL, y, sizeof y), "no tensor");
-    ASSERT_REFUSED(kolo_session_set(s, "a", NULL, 12), "no room");
+    ASSERT_REFUSED(kolo_session_set(s, "a", NULL, 12), "12 bytes: give an array, not NULL");
+    ASSERT_REFUSED(kolo_session_set(s, "a", y, 8), "12 bytes, not 8: give its size");
     y[1] = INFINITY;
     ASSERT_REFUSED(kolo_session_set(s, "a", y, 12), "not finite");
     ASSERT_REFUSED(kolo_session_get_gradient(s, "a", y, 12), "keep_gradients");

@@ -8,6 +8,7 @@
 #include <jansson.h>
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* Token models report perplexity with every loss; models of sentence pairs report both parts. */
@@ -117,7 +118,7 @@ static void models_have_default_samples(void **state) {
         const char *command, *samples, *logits;
     } cases[] = {
         {"dump --model resnet20 --batch 3", "[3,3,32,32]", "[3,10]"},
-        {"dump --model vgg16 --batch 2 --forward", "[2,3,224,224]", "[2,1000]"},
+        {"dump --model vgg16 --batch 2", "[2,3,224,224]", "[2,1000]"},
         {"dump --model mlp --batch 2 --what passes --mesh pp=2", "[2,1,28,28]", "shard, stages"},
     };
     for (size_t i = 0; i < KOLO_COUNT(cases); i++) {
@@ -173,6 +174,9 @@ static void a_dump_has_the_plans_collectives(void **state) {
     snprintf(words, sizeof words, "dump --what schedule --forward --model %s", model);
     assert_int_equal(test_run(words), 0);
     assert_true(test_contains("out", "no collectives: only a training step has them\n"));
+    assert_int_equal(test_run("dump --what schedule --model mlp --mesh pp=2 --accumulate 2"), 0);
+    assert_true(test_contains("out", "no collectives: the stages of a pipeline exchange messages, "
+                                     "which --what program prints\n"));
     test_run_fails("dump --what schedule --sparse-embedding --model mlp", 2,
                    "kolo: the model has no embedding table for sparse gradients: omit "
                    "--sparse-embedding, or choose a language model\n");
@@ -237,9 +241,38 @@ static void parts_of_servers_are_printed(void **state) {
     }
 }
 
+static int count_lines(const char *path, const char *part) {
+    char line[512];
+    int n = 0;
+    FILE *f = fopen(path, "r");
+    assert_non_null(f);
+    while (fgets(line, sizeof line, f)) n += strstr(line, part) != NULL;
+    fclose(f);
+    return n;
+}
+
+/* The variable may be meant for something else: it is no error. */
+static void a_role_without_effect_is_noted_once(void **state) {
+    const char *train = "train --model mlp:hidden=8 --data synthetic:N=64,test=8 --batch 8 "
+                        "--steps 1 --threads 1";
+    char words[256];
+    setenv("ROLE", "server", 1);
+    snprintf(words, sizeof words, "%s --workers 2", train);
+    assert_int_equal(test_run(words), 0);
+    assert_int_equal(count_lines("err", "rank 0 has ROLE=server, without effect"), 1);
+    snprintf(words, sizeof words, "%s --quiet", train);
+    assert_int_equal(test_run(words), 0);
+    assert_int_equal(count_lines("err", "ROLE"), 0);
+    setenv("ROLE", "primary", 1);
+    assert_int_equal(test_run(train), 0);
+    assert_int_equal(count_lines("err", "ROLE"), 0);
+    unsetenv("ROLE");
+}
+
 TEST_MAIN(test_command) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(parts_of_servers_are_printed),
+        cmocka_unit_test(a_role_without_effect_is_noted_once),
         cmocka_unit_test(models_of_tokens_report_perplexity),
         cmocka_unit_test(results_show_what_ran),
         cmocka_unit_test(long_lines_of_ranks_stay_whole),

@@ -133,9 +133,7 @@ static int lines_of(const char *path) {
 
 /* The stages of a pipeline need unequal memory: the result has that of each worker, and the plan of
  * each, which `kolo dump` prints beforehand, takes as much. */
-static void memory_is_stated_by_worker(void **state) {
-    static const char *const options = "--model mlp:layers=3,hidden=40 --batch 4 --mesh pp=2 "
-                                       "--accumulate 2 --optimizer adam --threads 1";
+static void assert_stated_memory(const char *options) {
     char words[256];
     snprintf(words, sizeof words, "bench train %s --steps 2 --autotune off --json -", options);
     assert_int_equal(test_run(words), 0);
@@ -155,6 +153,15 @@ static void memory_is_stated_by_worker(void **state) {
         assert_true(test_contains("out", line));
     }
     json_decref(result);
+}
+
+static void memory_is_stated_by_worker(void **state) {
+    static const char *const options = "--model mlp:layers=3,hidden=40 --batch 4 --mesh pp=2 "
+                                       "--accumulate 2 --optimizer adam --threads 1";
+    char words[256];
+    assert_stated_memory(options);
+    snprintf(words, sizeof words, "%s --pipeline zbv", options); /* two parts on each */
+    assert_stated_memory(words);
     snprintf(words, sizeof words, "bench train %s --steps 2 --autotune off", options);
     assert_int_equal(test_run(words), 0);
     assert_true(test_contains("out", "of all workers") && test_contains("out", " of rank 0, "));
@@ -257,8 +264,8 @@ static void allreduces_are_measured(void **state) {
 
 static void servers_are_measured(void **state) {
     static const char *const runs[] = {
-        "bench ps -n 3 --servers 1 --sizes 7,64K --seconds 0.01 --json -",
-        "bench ps -n 2 --sizes 7,64K --seconds 0.01 --json - --transport tcp --private"};
+        "bench ps -n 3 --servers 1 --sizes 28,64K --seconds 0.01 --json -",
+        "bench ps -n 2 --sizes 28,64K --seconds 0.01 --json - --transport tcp --private"};
     for (size_t k = 0; k < KOLO_COUNT(runs); k++) {
         assert_int_equal(test_run(runs[k]), 0);
         json_t *result = test_json("out"), *rows = json_object_get(result, "rows");
@@ -267,7 +274,7 @@ static void servers_are_measured(void **state) {
         assert_int_equal(json_array_size(rows), 2);
         for (size_t i = 0; i < 2; i++) {
             const json_t *row = json_array_get(rows, i);
-            assert_int_equal(test_json_int(row, "bytes"), i ? 65536 : 7);
+            assert_int_equal(test_json_int(row, "bytes"), i ? 65536 : 28);
             assert_true(test_json_int(row, "iterations") >= 5);
             assert_true(json_number_value(json_object_get(row, "us_median")) > 0);
             assert_true(json_number_value(json_object_get(row, "gigabytes_per_s")) > 0);
@@ -305,8 +312,14 @@ static void servers_are_measured(void **state) {
         assert_true(json_number_value(json_object_get(row, "us_median")) > 0);
     }
     json_decref(result);
-    assert_int_equal(test_run("bench ps -n 2 --bsp --sizes 3"), 2);
-    assert_true(test_contains("err", "parameters are floats"));
+    static const char *const ways[] = {"", "--bsp", "--width 16"};
+    for (size_t i = 0; i < KOLO_COUNT(ways); i++) {
+        char arguments[64];
+        snprintf(arguments, sizeof arguments, "bench ps -n 2 --sizes 8,66 %s", ways[i]);
+        assert_int_equal(test_run(arguments), 2);
+        assert_true(test_contains("err", "--sizes 8,66: '66' must be"));
+        assert_true(test_contains("err", "a multiple of the f32 size, 4"));
+    }
     assert_int_equal(test_run("bench ps -n 2 --width 16 --sizes 60"), 2);
     assert_true(test_contains("err", "it must have a row (--sizes, --width)"));
     assert_int_equal(test_run("bench ps -n 2 --servers 2 --sizes 8"), 2);
@@ -331,6 +344,8 @@ static void codecs_are_measured(void **state) {
         assert_true(json_number_value(json_object_get(row, "error_feedback")) < error);
     }
     json_decref(result);
+    test_run_fails("bench compress --bytes 6", 2,
+                   "kolo: --bytes 6: it must be a multiple of the f32 size, 4\n");
     test_run_fails("bench compress --codecs f16,int9", 2,
                    "kolo: unknown codec 'int9': did you mean 'int8'?\n");
 }
@@ -362,6 +377,13 @@ static void allreduces_are_predicted(void **state) {
     assert_true(left_out >= 2 && predicted >= 3 && left_out + predicted == json_array_size(rows));
     assert_true(test_contains("err", "left out: 18 million messages; --algorithm ring simulates"));
     json_decref(large);
+    assert_int_equal(test_run("bench sim -n 1 --sizes 1M --algorithm ring --json -"), 0);
+    json_t *alone = test_json("out");
+    row = json_array_get(json_object_get(alone, "rows"), 0);
+    assert_true(test_json_number(row, "us") == 0);
+    assert_true(test_json_number(row, "busbw_gigabytes_per_s") == 0);
+    assert_true(test_contains("err", " 0.000 "));
+    json_decref(alone);
     assert_int_equal(test_run("bench sim -n 4 --algorithm direct"), 2);
     assert_true(test_contains("err",
                               "kolo: --algorithm direct accesses the peers' memory, a modelled "

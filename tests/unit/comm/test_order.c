@@ -144,9 +144,11 @@ static void other_files_and_runs_are_refused(void **state) {
     ASSERT_OK(init(&x, NULL, "three"));
     for (int i = 0; i < 2; i++) send(&x, 1);
     assert_int_equal(kolo_order_finish(x.order), KOLO_ERR_ARG); /* one is missing */
+    assert_non_null(strstr(kolo_last_error(), "same options, such as --epochs and --steps"));
     for (int i = 0; i < 2; i++) send(&x, 1);
     assert_int_equal(x.sent[1][2].status, KOLO_OK);
     assert_int_equal(x.sent[1][3].status, KOLO_ERR_ARG); /* one more */
+    assert_non_null(strstr(kolo_last_error(), "same options, such as --epochs and --steps"));
     fini(&x);
     ASSERT_OK(kolo_file_read("three", 1 << 20, &data, &bytes));
     ASSERT_OK(kolo_file_write("short", data, bytes - 1));
@@ -174,7 +176,7 @@ static void records_of_other_runs_are_refused(void **state) {
                                           .index = 1,
                                           .staleness = 3,
                                           .reply = reply};
-    kolo_order_opts opts[6];
+    kolo_order_opts opts[7];
     kolo_order *order;
     ASSERT_OK(kolo_order_create(&right, &order));
     ASSERT_OK(kolo_order_finish(order));
@@ -189,6 +191,7 @@ static void records_of_other_runs_are_refused(void **state) {
     opts[3].index = 0;
     opts[4].staleness = KOLO_STALENESS_ANY;
     opts[5].drop = 1;
+    opts[6].update_hash = 1;
     ASSERT_OK(kolo_order_create(&opts[0], &order));
     kolo_order_destroy(order);
     for (size_t i = 1; i < KOLO_COUNT(opts); i++)

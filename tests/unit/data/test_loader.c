@@ -238,6 +238,8 @@ static void fail_at_57(int n) {
     kolo_loader *loader;
     kolo_batch batch;
     ASSERT_OK(kolo_loader_create(&opts, &loader));
+    assert_int_equal(kolo_loader_next(loader, NULL), KOLO_ERR_ARG);
+    assert_int_equal(kolo_loader_next(NULL, &batch), KOLO_ERR_ARG);
     for (int64_t k = 0; k < 5; k++) {
         ASSERT_OK(kolo_loader_next(loader, &batch));
         assert_int_equal(batch.step, k);

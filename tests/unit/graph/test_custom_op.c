@@ -202,15 +202,28 @@ static void a_right_shape_rule_sets_no_error(void **state) {
 }
 
 static void calls_are_checked(void **state) {
-    for (int i = 0; i < 2; i++) {
+    static const struct {
+        const char *op;
+        int n;
+        bool null_in, null_out;
+        const char *why;
+    } cases[] = {
+        {"wrong", 2, false, false, "no op \"wrong\""},
+        {"wrong", 1, false, true, "no op \"wrong\""},
+        {"right", 2, false, false, "right: 2 inputs instead of 1"},
+        {"right", 1, true, false, "right: inputs are NULL, not an array of 1"},
+        {"right", 1, false, true, "right: outputs are NULL, not an array of 1"},
+    };
+    for (size_t i = 0; i < KOLO_COUNT(cases); i++) {
         kolo_graph *g;
         ASSERT_OK(kolo_graph_create(NULL, &g));
         kolo_value x = kolo_param(g, "x", kolo_shape_2(2, 3), one), y;
+        const kolo_value in[] = {x, x};
         ASSERT_OK(kolo_custom_op_register(&right));
-        kolo_custom(g, i ? "right" : "wrong", (kolo_value[]){x, x}, 2, NULL, &y);
+        kolo_custom(g, cases[i].op, cases[i].null_in ? NULL : in, cases[i].n, NULL,
+                    cases[i].null_out ? NULL : &y);
         assert_int_equal(kolo_graph_check(g), KOLO_ERR_ARG);
-        const char *text = i ? "right: 2 inputs instead of 1" : "no op \"wrong\"";
-        if (!strstr(kolo_last_error(), text)) fail_msg("%s", kolo_last_error());
+        if (!strstr(kolo_last_error(), cases[i].why)) fail_msg("%s", kolo_last_error());
         kolo_graph_destroy(g);
     }
 }

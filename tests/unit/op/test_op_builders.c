@@ -95,6 +95,16 @@ static kolo_value sum_twice(kolo_graph *g, kolo_value x) {
     return kolo_reduce_max(g, x, (int[]){2, -1}, 2, false);
 }
 
+static kolo_value sum_no_array(kolo_graph *g, kolo_value x) {
+    return kolo_reduce_sum(g, x, NULL, 2, false);
+}
+static kolo_value mean_negative(kolo_graph *g, kolo_value x) {
+    return kolo_reduce_mean(g, x, (int[]){0}, -3, false);
+}
+static kolo_value min_no_array(kolo_graph *g, kolo_value x) {
+    return kolo_reduce_min(g, x, NULL, 1, true);
+}
+
 static kolo_value slice_beyond(kolo_graph *g, kolo_value x) { return kolo_slice(g, x, 1, 2, 2); }
 static kolo_value slice_nowhere(kolo_graph *g, kolo_value x) { return kolo_slice(g, x, 3, 0, 1); }
 static kolo_value pad_negative(kolo_graph *g, kolo_value x) { return kolo_pad(g, x, 1, -1, 2); }
@@ -103,6 +113,22 @@ static kolo_value split_short(kolo_graph *g, kolo_value x) {
     kolo_split_along(g, x, 2, (const int64_t[]){1, 2}, 2, part);
     return KOLO_NONE;
 }
+static kolo_value split_no_sizes(kolo_graph *g, kolo_value x) {
+    kolo_value part[2] = {x, x};
+    kolo_split_along(g, x, 2, NULL, 2, part);
+    return part[1];
+}
+static kolo_value split_no_parts(kolo_graph *g, kolo_value x) {
+    kolo_split_along(g, x, 2, (const int64_t[]){1, 3}, 2, NULL);
+    return KOLO_NONE;
+}
+static kolo_value split_negative(kolo_graph *g, kolo_value x) {
+    kolo_value part[1];
+    kolo_split_along(g, x, 2, (const int64_t[]){4}, -1, part);
+    return KOLO_NONE;
+}
+static kolo_value concat_no_array(kolo_graph *g, kolo_value x) { return kolo_concat(g, NULL, 2); }
+static kolo_value permute_no_array(kolo_graph *g, kolo_value x) { return kolo_permute(g, x, NULL); }
 static kolo_value concat_nothing(kolo_graph *g, kolo_value x) {
     return kolo_concat_along(g, &x, 0, 0);
 }
@@ -154,13 +180,21 @@ static void refusals_name_op_and_reason(void **state) {
         {sub_nothing, "sub: input 1 is not a value of this graph"},
         {sum_beside, "over dimension -4, of a value of 3 dimensions"},
         {sum_twice, "over dimension -1, named twice"},
+        {sum_no_array, "reduction: dimensions are NULL, not an array of 2"},
+        {mean_negative, "reduction: -3 dimensions; give 0 or more"},
+        {min_no_array, "reduction: dimensions are NULL, not an array of 1"},
         {slice_beyond, "slice: 2 elements from 2 on of a dimension of 3"},
         {slice_nowhere, "slice: no dimension 3 of 3"},
         {pad_negative, "pad: by -1 and 2"},
         {split_short, "split: sizes that add up to 3 of 4"},
-        {concat_nothing, "concat: no inputs"},
+        {split_no_sizes, "split: sizes are NULL, not an array of 2"},
+        {split_no_parts, "split: parts are NULL, not an array of 2"},
+        {split_negative, "split: -1 parts; give 0 or more"},
+        {concat_nothing, "concat: 0 inputs; give 1 or more"},
+        {concat_no_array, "concat: inputs are NULL, not an array of 2"},
         {concat_other, "concat: inputs 0 and 1 differ in more than dimension 2"},
         {concat_seen, "concat: inputs 0 and 1 differ in more than dimension 2"},
+        {permute_no_array, "permute: dimensions are NULL, not an array of 3"},
         {permute_twice, "permute: dimension 2 of the result"},
         {transpose_beside, "permute: dimension 0 of the result"},
         {group_uneven, "group_norm: give x of [N,C,...] and a number of groups that divides C"},

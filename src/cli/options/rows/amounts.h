@@ -21,7 +21,7 @@
      .help = "message sizes, multiples of the element size"},
     {.name = "sizes", .type = KOLO_OPTION_TEXT, .metavar = "BYTES,...",
      .preset = "1K,16K,256K,1M,4M,16M,64M", .commands = CMD_BENCH_PS,
-     .help = "sizes of a worker's vector"},
+     .help = "sizes of a worker's vector, multiples of 4 bytes"},
     {.name = "seconds", .type = KOLO_OPTION_FLOAT, .metavar = "X", .preset = "0.5", .min = 0.01,
      .max = 3600, .commands = CMD_BENCH_ALLREDUCE,
      .help = "time per size, for at least 16 calls; of a size of which 20 would take longer, at least 3 "
@@ -55,7 +55,7 @@
      .preset = "f16,bf16,int8,onebit,topk:0.01,topk:0.001", .commands = CMD_BENCH_COMPRESS,
      .help = "codecs; topk:R keeps the fraction R of the elements"},
     {.name = "bytes", .type = KOLO_OPTION_BYTES, .metavar = "BYTES", .preset = "16M", .min = 4,
-     .max = 1LL << 34, .commands = CMD_BENCH_COMPRESS, .help = "size of the f32 vector"},
+     .max = 1LL << 34, .commands = CMD_BENCH_COMPRESS, .help = "size of the f32 vector, a multiple of 4 bytes"},
     {.name = "sizes", .type = KOLO_OPTION_TEXT, .metavar = "BYTES,...",
      .preset = "64K,1M,16M,256M", .commands = CMD_BENCH_SIM,
      .help = "message sizes, multiples of 4 bytes"},
