@@ -42,16 +42,15 @@ def as_array(data: Any) -> Array:
 
 
 def as_field(name: str, data: Any, real: str = "float32") -> Array:
-    """Contiguous f32 (or ``real``), i32 or u8 values: integers that do not fit into i32 are refused."""
+    """Contiguous f32 (or ``real``), i32 or u8 values in native byte order: integers that do not fit into i32
+    are refused."""
     np = numpy()
     array = as_array(data)
-    if array.dtype.name in ("uint8", "int32", real):
-        return np.ascontiguousarray(array)  # type: ignore[no-any-return]
     if array.dtype.kind not in "fiub":
         raise TypeError(f"field {name!r} has elements of type {array.dtype}: use numbers")
-    wanted = real if array.dtype.kind == "f" else np.int32
-    converted = np.ascontiguousarray(array, dtype=wanted)
-    if wanted is np.int32 and not (converted == array).all():
+    wanted = np.dtype("uint8" if array.dtype == np.uint8 else real if array.dtype.kind == "f" else "int32")
+    converted = np.require(array, wanted, "CA")
+    if wanted.kind == "i" and not (converted == array).all():
         raise ValueError(f"field {name!r} has integers that do not fit into 32 bits")
     return converted  # type: ignore[no-any-return]
 
@@ -146,8 +145,11 @@ def output(given: Any, dtype: str, shape: Sequence[int]) -> Array:
     array = as_array(given)
     if isinstance(given, np.ndarray) and not given.flags.writeable:
         raise ValueError("the output array is read-only")
+    if not array.dtype.isnative:
+        raise ValueError(f"the output array is {array.dtype.str!r}, of foreign byte order: give one of "
+                         f"{FORMATS[dtype]}, or copy the result to it")
     fits = array.dtype.name == FORMATS[dtype] and array.shape == tuple(shape)
-    if not fits or not array.flags.c_contiguous:
+    if not fits or not (array.flags.c_contiguous and array.flags.aligned):
         raise ValueError(f"the output array must be contiguous, {FORMATS[dtype]} {list(shape)}; "
                          f"it is {array.dtype} {list(array.shape)}")
     return array

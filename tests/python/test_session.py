@@ -136,6 +136,24 @@ def test_copies():
     expect(TypeError, "has elements of type", kolo._arrays.as_field, "x", np.array(["a"]))
 
 
+def test_byte_order():
+    """Arrays of foreign byte order, or that are not aligned, are converted; as outputs they are refused."""
+    x, y = samples(6)
+    x = x.astype(np.float32)
+    swapped = x.astype(x.dtype.newbyteorder()), y.astype(np.int32).astype(np.dtype(np.int32).newbyteorder())
+    shifted = np.frombuffer(b"0" + x.tobytes(), np.uint8)[1:].view(np.float32).reshape(x.shape)
+    assert kolo._arrays.as_field("x", shifted).flags.aligned
+    session = kolo.Session(two_layers, batch=6)
+    assert session.evaluate(x=swapped[0], y=swapped[1]) == session.evaluate(x=x, y=y)
+    data = kolo.Dataset({"x": swapped[0], "y": swapped[1]}).gather(range(6))
+    assert (data["x"] == x).all() and (data["y"] == y).all()
+    value = session.get("out.weight")
+    session.set("out.weight", (2 * value).astype(swapped[0].dtype))
+    assert (session.get("out.weight") == 2 * value).all()
+    expect(ValueError, "foreign byte order", session.predict, "logits", x=x, out=swapped[0][:, :3].copy())
+    expect(ValueError, "foreign byte order", session.get, "out.weight", out=np.zeros((3, 5), swapped[0].dtype))
+
+
 def test_fit():
     x, y = samples(90)
     seen, lines = [], []
