@@ -41,18 +41,27 @@ def as_array(data: Any) -> Array:
     return np.from_dlpack(data)  # type: ignore[no-any-return]
 
 
-def as_field(name: str, data: Any, real: str = "float32") -> Array:
-    """Contiguous f32 (or ``real``), i32 or u8 values in native byte order: integers that do not fit into i32
-    are refused."""
+def as_type(what: str, array: Array, dtype: Any) -> Array:
+    """The values of an array as contiguous elements of a type of numpy, in native byte order. Integers that do
+    not fit are refused, and so are fractions for integers."""
     np = numpy()
-    array = as_array(data)
+    wanted = np.dtype(dtype)
     if array.dtype.kind not in "fiub":
-        raise TypeError(f"field {name!r} has elements of type {array.dtype}: use numbers")
-    wanted = np.dtype("uint8" if array.dtype == np.uint8 else real if array.dtype.kind == "f" else "int32")
+        raise TypeError(f"{what} has elements of type {array.dtype}: use numbers")
+    if wanted.kind != "f" and array.dtype.kind == "f":
+        raise TypeError(f"{what} has elements of type {array.dtype}: use integers")
     converted = np.require(array, wanted, "CA")
-    if wanted.kind == "i" and not (converted == array).all():
-        raise ValueError(f"field {name!r} has integers that do not fit into 32 bits")
+    if wanted.kind != "f" and not (converted == array).all():
+        sign = " without a sign" if wanted.kind == "u" else ""
+        raise ValueError(f"{what} has integers that do not fit into {8 * wanted.itemsize} bits{sign}")
     return converted  # type: ignore[no-any-return]
+
+
+def as_field(name: str, data: Any, real: str = "float32") -> Array:
+    """Contiguous f32 (or ``real``), i32 or u8 values: integers that do not fit into i32 are refused."""
+    array = as_array(data)
+    wanted = "uint8" if array.dtype.name == "uint8" else real if array.dtype.kind == "f" else "int32"
+    return as_type(f"field {name!r}", array, wanted)
 
 
 def describe(name: str, array: Array, normalize: Tuple[Any, Any] = ((), ())) -> Any:

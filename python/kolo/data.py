@@ -77,7 +77,8 @@ class Dataset:
                       name: str = "data of the program") -> Dataset:
         """``count`` samples that ``gather(indices)`` returns: for each field an array
         [len(indices), ...]. ``fields`` are type and shape of a sample: {"x": ("u8", (3, 32, 32)),
-        "y": ("i32", ())}. ``gather`` runs in threads of loaders; its exception ends a run."""
+        "y": ("i32", ())}; other numbers are converted, where integers fit. ``gather`` runs in threads of
+        loaders; its exception ends a run."""
         source = _Callback(count, fields, gather, normalize or {}, name)
         dataset = cls.__new__(cls)
         dataset._create(source.value, source)
@@ -112,7 +113,10 @@ class Dataset:
     def gather(self, indices: Union[int, Sequence[int], Array]) -> Dict[str, Array]:
         """Copies of samples: an array [len(indices), ...] for each field."""
         np = _arrays.numpy()
-        wanted = np.atleast_1d(np.ascontiguousarray(indices, np.int64))
+        given = np.atleast_1d(np.asarray(indices))
+        if given.dtype.kind == "b":
+            raise TypeError("indices of type bool: give numbers, as of numpy.flatnonzero")
+        wanted = _arrays.as_type("the list of indices", given, np.int64) if given.size else given.astype(np.int64)
         result = {n: _arrays.empty(dtype, (len(wanted), *shape))
                   for n, (dtype, shape) in self.fields.items()}
         to = (ctypes.c_void_p * len(result))(*map(_arrays.address, result.values()))
@@ -153,7 +157,7 @@ class _Callback:
                 if array.shape != target.shape:
                     raise ValueError(f"field {name!r} of {n} samples has shape "
                                      f"{list(array.shape)}, not {list(target.shape)}")
-                np.copyto(target, array, casting="same_kind")
+                target[...] = _arrays.as_type(f"field {name!r}", array, target.dtype)
             return 0
         except BaseException as failure:  # pylint: disable=broad-except
             self.failures.append(failure)

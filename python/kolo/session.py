@@ -502,10 +502,9 @@ class Session:
 
     def set(self, name: str, value: Any) -> None:
         """Sets a tensor on all ranks to the ``value`` of rank 0. Collective."""
-        np = _arrays.numpy()
         with self._use() as handle:
             dtype, shape = self.tensors().get(name, ("f32", ()))
-            array = np.ascontiguousarray(_arrays.as_array(value), _arrays.FORMATS[dtype])
+            array = _arrays.as_type(f"the value of {name!r}", _arrays.as_array(value), _arrays.FORMATS[dtype])
             if array.shape != shape and name in self.tensors():
                 raise ValueError(f"{name!r} is {list(shape)}, and the value {list(array.shape)}")
             _lib.kolo_session_set(handle, name.encode(), _arrays.address(array), array.nbytes)

@@ -221,6 +221,30 @@ def test_datasets():
     expect(kolo.ArgumentError, "did you mean", kolo.Dataset.open, "fashion-mnits")
 
 
+def test_conversions():
+    """What a function returns, indices and values of tensors are converted like the fields of a batch."""
+    x, y = samples(6)
+    given = {"x": x.astype(">f8")[::-1], "y": y.astype(">i8")}
+    fields = {"x": ("f32", (4,)), "y": ("i32", ())}
+    data = kolo.Dataset.from_function(6, fields, lambda i: {n: a[i] for n, a in given.items()})
+    assert (data.gather(range(6))["x"] == x[::-1].astype(np.float32)).all()
+    assert data.gather(np.arange(6, dtype=np.uint8))["y"].tolist() == y.tolist() and len(data.gather([])["x"]) == 0
+    given["y"] = y + 2**32
+    expect(ValueError, "field 'y' has integers that do not fit into 32 bits", data.gather, [0])
+    expect(ValueError, "field 'y' has integers that do not fit", kolo.Session(two_layers, batch=6).fit, data)
+    given["y"] = y + 0.5
+    expect(TypeError, "field 'y' has elements of type float64: use integers", data.gather, [0])
+    images = kolo.Dataset.from_function(6, {"x": ("u8", ())}, lambda i: {"x": 100 * i})
+    assert images.gather([0, 2])["x"].tolist() == [0, 200]
+    expect(ValueError, "do not fit into 8 bits without a sign", images.gather, [3])
+    expect(TypeError, "use integers", data.gather, [0.5])
+    expect(ValueError, "do not fit into 64 bits", data.gather, np.array([2**64 - 1], np.uint64))
+    expect(TypeError, "give numbers", data.gather, y > 1)
+    session = kolo.Session(two_layers)
+    session.set("out.bias", [True, 2, 3.5])
+    expect(TypeError, "the value of 'out.bias' has elements of type", session.set, "out.bias", ["1", "2", "3"])
+
+
 def test_files(folder):
     x, y = samples(10)
     path = os.path.join(folder, "net.safetensors")
