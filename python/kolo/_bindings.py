@@ -191,6 +191,15 @@ def names_of(enumeration: str) -> Tuple[str, ...]:
 # ---- lifetimes ----
 
 
+class NotCopied:
+    """Base of classes with a handle of the library. A copy would use it when the original has freed it, and
+    another process does not have it."""
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        raise TypeError(f"a kolo.{type(self).__name__} cannot be copied or pickled: its memory is that of the "
+                        "library in this process; make another one there")
+
+
 def _free(function: Any, handle: Any, process: int, _kept: Any) -> None:
     if os.getpid() == process:
         function(handle)

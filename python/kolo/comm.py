@@ -17,7 +17,7 @@ import weakref
 from typing import Any, Callable, Dict, List, Optional, Sequence, Set, Tuple
 
 from . import _errors
-from ._bindings import c
+from ._bindings import NotCopied, c
 from ._bindings import lib as _lib
 from ._errors import Error
 from ._hook import Event, calling
@@ -120,7 +120,7 @@ def _sharing(exchange: Any, rank: int) -> Callable[[Any, int, int, int], int]:
     return share
 
 
-class Comm:
+class Comm(NotCopied):
     """A group of ranks. All ranks make the same calls in the same order, except for named tensors,
     sends and receives."""
 
@@ -519,7 +519,7 @@ class Comm:
         self._hook = function  # keeps it alive
 
 
-class Handle:
+class Handle(NotCopied):
     """A named tensor in flight; keeps its memory alive."""
 
     def __init__(self, comm: Comm, number: int, memory: Buffer, data: Any) -> None:
@@ -539,7 +539,7 @@ class Handle:
         return self._data
 
 
-class Request:
+class Request(NotCopied):
     """A collective or message of ``Comm.request``. Its memory must not be used between ``start`` and
     completion."""
 

@@ -7,7 +7,7 @@ from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from . import _arrays, _errors
 from ._arrays import Array
-from ._bindings import c, finalize
+from ._bindings import NotCopied, c, finalize
 from ._bindings import lib as _comm
 from ._bindings import training as _lib
 from ._options import code_of
@@ -20,7 +20,7 @@ _ERR_ARG = 1
 Normalize = Mapping[str, Tuple[Any, Any]]
 
 
-class Dataset:
+class Dataset(NotCopied):
     """Samples of named fields; field "x" fills the input "x" of a model.
 
         Dataset({"x": images, "y": labels})

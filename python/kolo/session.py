@@ -12,7 +12,7 @@ from typing import (Any, Callable, Dict, Iterator, List, Mapping, NamedTuple, Op
 
 from . import _arrays, _errors, _options, _signals, custom_op
 from ._arrays import Array
-from ._bindings import c, finalize, names_of
+from ._bindings import NotCopied, c, finalize, names_of
 from ._bindings import lib as _comm
 from ._bindings import training as _lib
 from .comm import Comm
@@ -107,7 +107,7 @@ def _progress(p: Any) -> Progress:
                     seconds_left=p.seconds_left, epoch_end=p.epoch_end, evaluated=p.evaluated)
 
 
-class Batch:
+class Batch(NotCopied):
     """A batch of a loader: an argument of ``Session.step``, and a mapping of arrays. The arrays are
     the loader's memory, valid until its next batch."""
 
@@ -127,7 +127,7 @@ class Batch:
                             (self.count, *read_shape(field.shape)), self._loader)
 
 
-class Loader:
+class Loader(NotCopied):
     """Iterates over this rank's batches of full steps, which a thread gathers ahead."""
 
     def __init__(self, session: Session, dataset: Dataset, handle: ctypes.c_void_p) -> None:
@@ -231,7 +231,7 @@ class _Build:
             graph.complete()
 
 
-class Session:
+class Session(NotCopied):
     """Trains a network, alone or as a rank of ``comm``.
 
         def build(g):

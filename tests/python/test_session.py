@@ -1,9 +1,11 @@
 """Sessions of own networks: values and gradients against numpy, loops, data sets, files, errors."""
 # needs numpy; ranks 0
 
+import copy
 import ctypes
 import gc
 import os
+import pickle
 import tempfile
 import threading
 import weakref
@@ -320,6 +322,27 @@ def test_errors():
     session.close()
     expect(ValueError, "the session is closed", session.step, x=x, y=y)
     expect(ValueError, "the loader is closed", next, loader)
+
+
+def test_pickle():
+    """Errors pass between processes; what has a handle of the library is neither pickled nor copied."""
+    session = kolo.Session(two_layers, batch=4)
+    error = expect(kolo.ArgumentError, "no tensor", session.get, "none")
+    for kind in [type(error), kolo.Error, *kolo.Error.__subclasses__()]:
+        failure = kind(error.status, str(error))
+        failure.rank = 3
+        for again in (pickle.loads(pickle.dumps(failure)), copy.copy(failure)):
+            assert (type(again), again.status, str(again), again.rank) == (kind, error.status, str(error), 3)
+    x, y = samples(8)
+    data, comm, graph = kolo.Dataset({"x": x, "y": y}), kolo.init(), kolo.Graph(2)
+    request = comm.request("allreduce", np.zeros(2, np.float32))
+    loader = session.loader(data)
+    for owner in (session, data, loader, next(loader), kolo.Model("lenet"), graph, graph.input("x", ()), comm,
+                  request):
+        for copying in (copy.copy, copy.deepcopy, pickle.dumps):
+            expect(TypeError, f"a kolo.{type(owner).__name__} cannot be copied or pickled", copying, owner)
+    result = session.fit(data, epochs=1)
+    assert pickle.loads(pickle.dumps(result)) == result
 
 
 def test_graph():
