@@ -78,7 +78,7 @@ class Dataset(NotCopied):
         """``count`` samples that ``gather(indices)`` returns: for each field an array
         [len(indices), ...]. ``fields`` are type and shape of a sample: {"x": ("u8", (3, 32, 32)),
         "y": ("i32", ())}; other numbers are converted, where integers fit. ``gather`` runs in threads of
-        loaders; its exception ends a run."""
+        loaders, and must not use the session that waits for them; its exception ends a run."""
         source = _Callback(count, fields, gather, normalize or {}, name)
         dataset = cls.__new__(cls)
         dataset._create(source.value, source)

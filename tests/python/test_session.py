@@ -345,6 +345,53 @@ def test_pickle():
     assert pickle.loads(pickle.dumps(result)) == result
 
 
+def test_nested():
+    """Calls in a callback of fit, a builder and an op: those that change or free what is in use are refused."""
+    x, y = samples(20)
+    calls = {"step": lambda: session.step(x=x, y=y), "fit": lambda: session.fit(data, epochs=99),
+             "load": lambda: session.load("none"), "close": lambda: session.close(),
+             "serve": lambda: session.serve()}
+    inside = []
+
+    def build(g):
+        two_layers(g)
+        if inside:
+            inside.pop()()
+
+    class Nesting(kolo.Op):
+        index = "nc->nc"
+
+        def forward(self, inputs, outputs):
+            outputs[0][:] = inputs[0]
+            if inside:
+                inside.pop()()
+
+    session, data = kolo.Session(build, batch=10, lr=0.1), kolo.Dataset({"x": x, "y": y})
+    for name, call in calls.items():
+        expect(kolo.ArgumentError, f"{name} in a callback of fit: the session is in use until fit returns",
+               session.fit, data, epochs=99, callback=lambda _: call())
+    session.step(x=x, y=y)
+    with tempfile.TemporaryDirectory() as folder:
+        def allowed(_):
+            session.lr, path = 0.5 * session.lr, f"{folder}/net"
+            session.set("out.bias", session.predict("logits", x=x)[0])
+            session.save(path)
+            session.load_partial(path)
+            assert session.evaluate(data)["loss"] > 0 and list(session.loader(data, epochs=99))
+            return True
+
+        session.fit(data, epochs=99, callback=allowed)
+    calls["predict"] = lambda: session.predict("logits", x=x)
+    for samples_of_build, (name, call) in enumerate(calls.items(), 3):
+        inside.append(call)
+        expect(kolo.ArgumentError, f"{name} in a function that evaluate calls: the session is in use until",
+               session.evaluate, x=x[:samples_of_build], y=y[:samples_of_build])
+    session = kolo.Session(lambda g: g.output(z=Nesting()(g.input("x", (4,)))), evaluate_only=True)
+    inside.append(session.close)
+    expect(kolo.ArgumentError, "close in a function that predict calls", session.predict, "z", x=x)
+    assert session.predict("z", x=x).shape == x.shape
+
+
 def test_graph():
     g = kolo.Graph(2)
     x = g.input("x", (3, 8, 8))
