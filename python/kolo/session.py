@@ -111,12 +111,22 @@ def _progress(p: Any) -> Progress:
 
 class Batch(NotCopied):
     """A batch of a loader: an argument of ``Session.step``, and a mapping of arrays. The arrays are
-    the loader's memory, valid until its next batch."""
+    the loader's memory, valid until its next batch, or until it is closed."""
 
     def __init__(self, value: Any, loader: Loader) -> None:
-        self.value, self._loader = value, loader
+        self._value, self._loader, self._number = value, loader, loader.taken
         self.count, self.global_count = int(value.count), int(value.global_count)
         self.first, self.epoch, self.step = int(value.first), int(value.epoch), int(value.step)
+
+    @property
+    def value(self) -> Any:
+        """The kolo_batch, while its memory is valid."""
+        if not self._loader.is_open():
+            raise ValueError("the loader of the batch is closed")
+        if self._number != self._loader.taken:
+            raise ValueError(f"the batch of step {self.step} is not valid any more: its loader has gone on to the "
+                             "next one in its memory; copy what is needed longer")
+        return self._value
 
     def keys(self) -> List[str]:
         """The names of the fields."""
@@ -134,15 +144,21 @@ class Loader(NotCopied):
 
     def __init__(self, session: Session, dataset: Dataset, handle: ctypes.c_void_p) -> None:
         self._handle, self._dataset = handle, dataset
+        self.taken = 0  # batches
         self._finalizer = finalize(self, _lib.kolo_loader_destroy, handle, session, dataset)
+
+    def is_open(self) -> bool:
+        """Whether neither it nor its session has been closed."""
+        return bool(self._finalizer.alive)
 
     def __iter__(self) -> Iterator[Batch]:
         return self
 
     def __next__(self) -> Batch:
-        if not self._finalizer.alive:
+        if not self.is_open():
             raise ValueError("the loader is closed")
         batch = c.kolo_batch()
+        self.taken += 1
         with _failures_of(self._dataset):
             _lib.kolo_loader_next(self._handle, ctypes.byref(batch))
         if batch.global_count == 0:

@@ -345,6 +345,22 @@ def test_pickle():
     assert pickle.loads(pickle.dumps(result)) == result
 
 
+def test_batches():
+    """A batch is refused when its memory is another one's, or free."""
+    x, y = samples(12)
+    session = kolo.Session(two_layers, batch=4)
+    loader = session.loader({"x": x, "y": y}, epochs=2)
+    first, second = next(loader), next(loader)
+    for use in (session.step, session.evaluate, lambda batch: batch["x"],
+                lambda batch: session.predict("logits", batch)):
+        expect(ValueError, "the batch of step 0 is not valid any more: its loader has gone on", use, first)
+    assert (first.count, first.step) == (4, 0) and second["x"].shape == (4, 4)
+    session.step(second)
+    loader.close()
+    expect(ValueError, "the loader of the batch is closed", session.step, second)
+    expect(ValueError, "the loader of the batch is closed", second.keys)
+
+
 def test_nested():
     """Calls in a callback of fit, a builder and an op: those that change or free what is in use are refused."""
     x, y = samples(20)
