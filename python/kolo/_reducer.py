@@ -7,7 +7,8 @@ from typing import Any, Optional, Sequence
 
 from ._bindings import NotCopied, c
 from ._bindings import lib as _lib
-from ._memory import DTYPES, Buffer, buffer_of, integer, op_code
+from ._checks import integer
+from ._memory import DTYPES, Buffer, buffer_of, op_code
 from .comm import Comm
 
 

@@ -19,9 +19,10 @@ from typing import Any, Callable, Dict, List, Optional, Sequence, Set, Tuple
 from . import _errors
 from ._bindings import NotCopied, c
 from ._bindings import lib as _lib
+from ._checks import integer, integers
 from ._errors import Error
 from ._hook import Event, calling
-from ._memory import DTYPES, Buffer, Op, Operation, buffer_of, encoded, integer, milliseconds, op_code
+from ._memory import DTYPES, Buffer, Op, Operation, buffer_of, encoded, milliseconds, op_code
 from ._options import code_of
 
 ANY_RANK = -1  # the source of a receive or probe: any rank
@@ -244,7 +245,7 @@ class Comm(NotCopied):
             return None
         if len(counts) != self.size:
             raise ValueError(f"{len(counts)} counts for {self.size} ranks")
-        return (ctypes.c_size_t * self.size)(*counts)
+        return integers("a count", "size_t", counts)
 
     def _needs(self, kind: str, count: int, counts: Optional[Sequence[int]],
                output_counts: Optional[Sequence[int]]) -> Tuple[int, int]:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import ctypes
-import operator
 from typing import Any, Dict, Optional, Sequence, Tuple, Union
 
 from ._bindings import NotCopied, c, finalize, names_of
 from ._bindings import training as _lib
+from ._checks import integers
 from ._options import code_of
 
 DTYPES = names_of("kolo_dtype")
@@ -23,7 +23,7 @@ def make_shape(dims: Sequence[int]) -> Any:
     """A kolo_shape."""
     if len(dims) > MAX_RANK:
         raise ValueError(f"a shape of {len(dims)} dimensions: at most {MAX_RANK}")
-    numbers = [operator.index(d) for d in dims]
+    numbers = integers("a dimension", "int64_t", dims)
     return c.kolo_shape(len(numbers), (ctypes.c_int64 * MAX_RANK)(*numbers))
 
 

@@ -408,6 +408,29 @@ def test_nested():
     assert session.predict("z", x=x).shape == x.shape
 
 
+def test_ranges():
+    """Integers that do not fit into the type of the library are refused by name, not taken modulo its size."""
+    session = kolo.Session(two_layers)
+    fields, g = {"x": ("f32", (4,))}, kolo.Graph(2)
+    x, image = g.input("x", (4,)), g.input("image", (3, 8, 8))
+    wide = "give an integer from -9223372036854775808 to 9223372036854775807"
+    for call in (lambda n: kolo.Session(two_layers, batch=n), session.share,
+                 lambda n: kolo.Dataset.from_function(n, fields, dict), lambda n: kolo.Dataset.open("synthetic", rows=n),
+                 lambda n: g.param("w", (n,)), lambda n: ops.slice(x, 1, n, 2), lambda n: ops.split(x, 1, [n, 2]),
+                 lambda n: nn.conv2d(image, 4, 3, stride=n), lambda n: session.fit({"x": [1]}, epochs=n)):
+        for number in (2**64 + 2, 2**70, -2**63 - 1):
+            expect(ValueError, f"{number}: {wide}", call, number)
+    narrow = "give an integer from -2147483648 to 2147483647"
+    expect(ValueError, f"threads 4294967297: {narrow}", kolo.Session, two_layers, threads=2**32 + 1)
+    expect(ValueError, f"classes 4294967299: {narrow}", kolo.Dataset, {"x": [1.0]}, classes=2**32 + 3)
+    expect(ValueError, f"a dimension 4294967297: {narrow}", ops.mean, x, (2**32 + 1,))
+    expect(ValueError, f"axis 4294967297: {narrow}", ops.flip, x, np.int64(2**32 + 1))
+    for seed in (2**64, -1):
+        expect(ValueError, f"seed {seed}: give an integer from 0 to {2**64 - 1}", kolo.Session, two_layers, seed=seed)
+    assert kolo.Session(two_layers, batch=np.int64(4), seed=2**64 - 1).share(np.uint8(4)) == slice(0, 4)
+    expect(TypeError, "samples 3.5: give an integer", session.share, 3.5)
+
+
 def test_graph():
     g = kolo.Graph(2)
     x = g.input("x", (3, 8, 8))
