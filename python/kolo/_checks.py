@@ -42,7 +42,13 @@ def _of_integer(least: int, most: int) -> Check:
     return check
 
 
+def _check_number(name: str, value: Any) -> None:
+    if isinstance(value, str) or not (hasattr(value, "__float__") or hasattr(value, "__index__")):
+        raise TypeError(f"{name} {value!r}: give a number")
+
+
 _CHECKS: Dict[str, Check] = {base: _of_integer(*_range_of(base)) for base in _BITS}
+_CHECKS["double"] = _check_number
 
 
 def check_of(ctype: str) -> Optional[Check]:

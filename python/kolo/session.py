@@ -403,7 +403,7 @@ class Session(NotCopied):
             yield ctypes.byref(batch.value)
             return
         named = {} if batch is None else _arrays.check_named(batch)
-        held = _arrays.Fields(c.kolo_batch, {**named, **fields}, normalize or {},
+        held = _arrays.Fields(c.kolo_batch, {**named, **fields}, normalize,
                               _arrays.FORMATS[self._real])
         yield ctypes.byref(held.value)
 
@@ -547,7 +547,8 @@ class Session(NotCopied):
         """Sets a tensor on all ranks to the ``value`` of rank 0. Collective."""
         with self._use("set") as handle:
             dtype, shape = _tensors_of(handle).get(name, ("f32", ()))
-            array = _arrays.as_type(f"the value of {name!r}", _arrays.as_array(value), _arrays.FORMATS[dtype])
+            what = f"the value of {name!r}"
+            array = _arrays.as_type(what, _arrays.as_array(what, value), _arrays.FORMATS[dtype])
             if array.shape != shape and name in _tensors_of(handle):
                 raise ValueError(f"{name!r} is {list(shape)}, and the value {list(array.shape)}")
             _lib.kolo_session_set(handle, name.encode(), _arrays.address(array), array.nbytes)

@@ -431,6 +431,42 @@ def test_ranges():
     expect(TypeError, "samples 3.5: give an integer", session.share, 3.5)
 
 
+def test_names_in_errors():
+    """Errors of arrays and options have the name of the field or option."""
+    x, y = samples(4)
+    session, data = kolo.Session(two_layers, batch=4), {"x": x, "y": y}
+
+    class Tensor:  # of another framework, with elements that numpy does not have
+        dtype = "bfloat16"
+
+        def __dlpack_device__(self):
+            return 1, 0
+
+        def __dlpack__(self, **options):
+            raise BufferError("unsupported type")
+
+    expect(TypeError, "field 'x', a Tensor of bfloat16, cannot be read as an array: unsupported type", session.step,
+           x=Tensor(), y=y)
+    expect(TypeError, "the value of 'out.bias', a Tensor of bfloat16, cannot", session.set, "out.bias", Tensor())
+    expect(ValueError, "field 'x', a list, cannot be read as an array: ", session.step, x=[[1, 2], [3]], y=y)
+    for normalize, text in ((0.5, "normalize is 0.5: give mean and deviation"),
+                            ({"x": 0.5}, "field 'x' is normalized by 0.5: give mean and deviation"),
+                            ({"x": ("a", 1)}, "field 'x' is normalized by 'a': give mean and deviation")):
+        expect(TypeError, text, session.step, data, normalize=normalize)
+        expect(TypeError, text, kolo.Dataset, data, normalize=normalize)
+        expect(TypeError, text, kolo.Dataset.from_function, 4, {"x": ("u8", (4,))}, dict, normalize=normalize)
+    expect(ValueError, "no field 'z' to normalize", kolo.Dataset.from_function, 4, {"x": ("u8", (4,))}, dict,
+           normalize={"z": (0, 1)})
+    for option, value, wanted in (("lr", "a", "a number"), ("momentum", [1], "a number"), ("mesh", 2, "a text"),
+                                  ("f64", "no", "True or False"), ("batch", "4", "an integer")):
+        expect(TypeError, f"option {option!r} is {value!r}: give {wanted}", kolo.Session, two_layers,
+               **{option: value})
+    expect(TypeError, "algorithm 3: give a name", kolo.Session, two_layers, algorithm=3)
+    expect(TypeError, "lr 'a': give a number", setattr, session, "lr", "a")
+    g = kolo.Graph(2)
+    expect(TypeError, "factor 'a': give a number", ops.scale, g.input("x", ()), "a")
+
+
 def test_graph():
     g = kolo.Graph(2)
     x = g.input("x", (3, 8, 8))
