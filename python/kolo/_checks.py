@@ -47,8 +47,14 @@ def _check_number(name: str, value: Any) -> None:
         raise TypeError(f"{name} {value!r}: give a number")
 
 
+def _check_text(name: str, value: Any) -> None:
+    if isinstance(value, bytes) and b"\0" in value:
+        raise ValueError(f"{name} {value.decode(errors='backslashreplace')!r} has a NUL character")
+
+
 _CHECKS: Dict[str, Check] = {base: _of_integer(*_range_of(base)) for base in _BITS}
 _CHECKS["double"] = _check_number
+_CHECKS["char *"] = _check_text
 
 
 def check_of(ctype: str) -> Optional[Check]:

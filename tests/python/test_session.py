@@ -467,6 +467,21 @@ def test_names_in_errors():
     expect(TypeError, "factor 'a': give a number", ops.scale, g.input("x", ()), "a")
 
 
+def test_nul():
+    """Names with NUL characters are refused, not cut."""
+    x, y = samples(4)
+    session, g = kolo.Session(two_layers, batch=4), kolo.Graph(2)
+    value, nul = g.input("x", (4,)), "has a NUL character"
+    expect(ValueError, f"name 'a\\x00b' {nul}", g.param, "a\0b", (3,))
+    expect(ValueError, f"name 'a\\x00b' {nul}", kolo.Dataset, {"a\0b": x})
+    expect(ValueError, f"output 'logits\\x00' {nul}", session.predict, "logits\0", x=x)
+    for call in (lambda: session.get("out.bias\0"), lambda: session.save("net\0"), lambda: g.input("x\0"),
+                 lambda: g.output(**{"loss\0": value}), lambda: nn.linear(value, 3, "up\0"),
+                 lambda: kolo.Model("lenet\0"), lambda: kolo.Dataset.open("synthetic\0"),
+                 lambda: kolo.Session(two_layers, freeze="out*\0"), lambda: kolo.checkpoint.verify("net\0")):
+        expect(ValueError, nul, call)
+
+
 def test_graph():
     g = kolo.Graph(2)
     x = g.input("x", (3, 8, 8))
