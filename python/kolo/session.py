@@ -109,6 +109,33 @@ def _progress(p: Any) -> Progress:
                     seconds_left=p.seconds_left, epoch_end=p.epoch_end, evaluated=p.evaluated)
 
 
+def _refuse_child(what: str, process: int) -> None:
+    """Raises an error in a process forked from the one that made an object: the threads that it waits for exist
+    there alone."""
+    if os.getpid() != process:
+        raise _errors.ArgumentError("KOLO_ERR_ARG", f"the {what} belongs to the parent process, from which this one "
+                                    "was forked: make another one here")
+
+
+class _Parallel:
+    """The process that has made a session of several threads. OpenMP does not start them again in a child that is
+    forked from it: kernels there would wait for ever."""
+
+    process: Optional[int] = None
+
+    @staticmethod
+    def enter(threads: int) -> None:
+        """Before a session is made."""
+        if threads < 2:
+            return
+        if _Parallel.process not in (None, os.getpid()):
+            raise _errors.UnsupportedError(
+                "KOLO_ERR_UNSUPPORTED", f"a session of {threads} threads in a process that was forked from one with "
+                'such sessions: start the process by another method of multiprocessing, such as "spawn", or make '
+                "sessions with threads=1 in it")
+        _Parallel.process = os.getpid()
+
+
 class Batch(NotCopied):
     """A batch of a loader: an argument of ``Session.step``, and a mapping of arrays. The arrays are
     the loader's memory, valid until its next batch, or until it is closed."""
@@ -145,6 +172,7 @@ class Loader(NotCopied):
     def __init__(self, session: Session, dataset: Dataset, handle: ctypes.c_void_p) -> None:
         self._handle, self._dataset = handle, dataset
         self.taken = 0  # batches
+        self._process = os.getpid()
         self._finalizer = finalize(self, _lib.kolo_loader_destroy, handle, session, dataset)
 
     def is_open(self) -> bool:
@@ -157,6 +185,7 @@ class Loader(NotCopied):
     def __next__(self) -> Batch:
         if not self.is_open():
             raise ValueError("the loader is closed")
+        _refuse_child("loader", self._process)
         batch = c.kolo_batch()
         self.taken += 1
         with _failures_of(self._dataset):
@@ -319,6 +348,8 @@ class Session(NotCopied):
         self._calls: List[str] = []  # in progress in the thread that has the lock, and callbacks of fit in them
         self._loaders: weakref.WeakSet[Loader] = weakref.WeakSet()
         self._handle: Any = ctypes.c_void_p()
+        self._process = os.getpid()
+        _Parallel.enter(opts.threads)
         _signals.use_alternate_stack()
         with self._building():
             _lib.kolo_session_create(comm.handle() if comm else None, ctypes.byref(opts),
@@ -356,6 +387,7 @@ class Session(NotCopied):
 
     @contextmanager
     def _use(self, call: str, in_callback: bool = True) -> Iterator[Any]:
+        _refuse_child("session", self._process)  # before the lock, which a thread of the parent may have
         with self._lock:
             self._refuse_nested(call, in_callback)
             if not self._handle:
@@ -386,7 +418,10 @@ class Session(NotCopied):
             _lib.kolo_session_serve(handle)
 
     def close(self) -> None:
-        """Frees the session and its loaders. On ranks that own parameters it waits for the other workers."""
+        """Frees the session and its loaders. On ranks that own parameters it waits for the other workers. Does
+        nothing in a forked child."""
+        if os.getpid() != self._process:
+            return
         with self._lock:
             self._refuse_nested("close", False)
             for loader in list(self._loaders):

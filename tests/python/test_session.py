@@ -6,8 +6,10 @@ import ctypes
 import gc
 import os
 import pickle
+import signal
 import tempfile
 import threading
+import traceback
 import weakref
 
 import kolo
@@ -540,17 +542,44 @@ def test_lifetimes():
     assert gone() is None
 
 
-def test_fork():
-    """A child that exits does not free what belongs to its parent."""
-    x, y = samples(40)
-    session = kolo.Session(two_layers, batch=4)
-    loader = session.loader({"x": x, "y": y})
-    next(loader)
+def in_child(call):
+    """Calls a function in a forked child, whose destructors run."""
     child = os.fork()
     if child == 0:
+        signal.alarm(20)
+        try:
+            call()
+        except BaseException:  # pylint: disable=broad-except
+            traceback.print_exc()
+            raise SystemExit(1) from None
         raise SystemExit(0)
     assert os.waitpid(child, 0)[1] == 0
-    assert len(list(loader)) == 9
+
+
+def test_fork():
+    """A child that exits does not free what belongs to its parent, nor use it."""
+    x, y = samples(40)
+    data = kolo.Dataset({"x": x, "y": y})
+    for threads in (1, 2):
+        session = kolo.Session(two_layers, batch=4, threads=threads)
+        loader = session.loader(data)
+        batch = next(loader)
+        session.step(batch)
+
+        def child():
+            text = "belongs to the parent process, from which this one was forked"
+            for call in (lambda: session.step(batch), lambda: session.predict("logits", x=x), lambda: session.steps,
+                         lambda: session.fit(data), lambda: next(loader)):
+                expect(kolo.ArgumentError, text, call)
+            if threads == 2:
+                expect(kolo.UnsupportedError, "a session of 2 threads in a process that was forked", kolo.Session,
+                       two_layers, threads=2)
+            assert kolo.Session(two_layers, batch=4).fit(data, epochs=1).steps == 10
+            session.close()
+
+        in_child(child)
+        in_child(lambda: None)
+        assert len(list(loader)) == 9 and session.steps == 1
 
 
 def test_threads():
