@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from typing import TYPE_CHECKING, Any, Dict, Mapping, Sequence, Tuple
+from typing import TYPE_CHECKING, Any, Dict, Iterable, Mapping, Optional, Sequence, Tuple
 
 from ._bindings import c
 from .graph import MAX_RANK, dtype_code, make_shape
@@ -30,30 +30,45 @@ def numpy() -> Any:
     return np
 
 
-def as_array(data: Any) -> Array:
+def as_array(what: str, data: Any) -> Array:
     """A numpy array, an object with DLPack in main memory (a PyTorch tensor), or what numpy.asarray
-    takes; shares the memory where it can."""
+    takes; shares the memory where it can. ``what`` it is, for errors."""
     np = numpy()
-    if isinstance(data, np.ndarray) or not hasattr(data, "__dlpack__"):
-        return np.asarray(data)  # type: ignore[no-any-return]
-    if data.__dlpack_device__()[0] != _CPU:
-        raise TypeError("the tensor is not in main memory: copy it there first")
-    return np.from_dlpack(data)  # type: ignore[no-any-return]
+    try:
+        if isinstance(data, np.ndarray) or not hasattr(data, "__dlpack__"):
+            return np.asarray(data)  # type: ignore[no-any-return]
+        on_cpu = data.__dlpack_device__()[0] == _CPU
+        array = np.from_dlpack(data) if on_cpu else None
+    except (BufferError, RuntimeError, TypeError, ValueError) as error:
+        dtype = f" of {data.dtype}" if hasattr(data, "dtype") else ""
+        kind = ValueError if isinstance(error, ValueError) else TypeError
+        raise kind(f"{what}, a {type(data).__name__}{dtype}, cannot be read as an array: {error}") from None
+    if array is None:
+        raise TypeError(f"{what} is not in main memory: copy it there first")
+    return array  # type: ignore[no-any-return]
+
+
+def as_type(what: str, array: Array, dtype: Any) -> Array:
+    """The values of an array as contiguous elements of a type of numpy, in native byte order. Integers that do
+    not fit are refused, and so are fractions for integers."""
+    np = numpy()
+    wanted = np.dtype(dtype)
+    if array.dtype.kind not in "fiub":
+        raise TypeError(f"{what} has elements of type {array.dtype}: use numbers")
+    if wanted.kind != "f" and array.dtype.kind == "f":
+        raise TypeError(f"{what} has elements of type {array.dtype}: use integers")
+    converted = np.require(array, wanted, "CA")
+    if wanted.kind != "f" and not (converted == array).all():
+        sign = " without a sign" if wanted.kind == "u" else ""
+        raise ValueError(f"{what} has integers that do not fit into {8 * wanted.itemsize} bits{sign}")
+    return converted  # type: ignore[no-any-return]
 
 
 def as_field(name: str, data: Any, real: str = "float32") -> Array:
     """Contiguous f32 (or ``real``), i32 or u8 values: integers that do not fit into i32 are refused."""
-    np = numpy()
-    array = as_array(data)
-    if array.dtype.name in ("uint8", "int32", real):
-        return np.ascontiguousarray(array)  # type: ignore[no-any-return]
-    if array.dtype.kind not in "fiub":
-        raise TypeError(f"field {name!r} has elements of type {array.dtype}: use numbers")
-    wanted = real if array.dtype.kind == "f" else np.int32
-    converted = np.ascontiguousarray(array, dtype=wanted)
-    if wanted is np.int32 and not (converted == array).all():
-        raise ValueError(f"field {name!r} has integers that do not fit into 32 bits")
-    return converted  # type: ignore[no-any-return]
+    array = as_array(f"field {name!r}", data)
+    wanted = "uint8" if array.dtype.name == "uint8" else real if array.dtype.kind == "f" else "int32"
+    return as_type(f"field {name!r}", array, wanted)
 
 
 def describe(name: str, array: Array, normalize: Tuple[Any, Any] = ((), ())) -> Any:
@@ -69,12 +84,32 @@ def make_field(name: str, dtype: str, shape: Sequence[int],
     """A kolo_field."""
     field = c.kolo_field(name=name.encode(), dtype=dtype_code(dtype), shape=make_shape(shape))
     for member, numbers in zip((field.mean, field.std), normalize):
-        values = [numbers] if isinstance(numbers, (int, float)) else list(numbers)
+        try:
+            values = numpy().atleast_1d(numpy().asarray(numbers, "float64")).tolist()
+        except (TypeError, ValueError):
+            raise TypeError(f"field {name!r} is normalized by {numbers!r}: {_NORMALIZE}") from None
         if len(values) > len(member):
             raise ValueError(f"field {name!r}: at most {len(member)} channels are normalized")
         for i, number in enumerate(values):
             member[i] = number
     return field
+
+
+_NORMALIZE = 'give mean and deviation, as in {"x": (0.5, 0.25)}, each a number or one for each channel'
+
+
+def check_normalize(normalize: Any, names: Iterable[str]) -> Mapping[str, Tuple[Any, Any]]:
+    """What a caller normalizes of fields: mean and deviation by name."""
+    if normalize is None:
+        return {}
+    if not isinstance(normalize, Mapping):
+        raise TypeError(f"normalize is {normalize!r}: {_NORMALIZE}")
+    for name, pair in normalize.items():
+        if name not in names:
+            raise ValueError(f"no field {name!r} to normalize")
+        if not hasattr(pair, "__len__") or len(pair) != 2:
+            raise TypeError(f"field {name!r} is normalized by {pair!r}: {_NORMALIZE}")
+    return normalize
 
 
 def address(array: Array) -> int:
@@ -94,19 +129,17 @@ class Fields:
     """A kolo_batch or kolo_source of named arrays [samples, ...], which it keeps alive."""
 
     def __init__(self, structure: Any, arrays: Mapping[str, Any],
-                 normalize: Mapping[str, Tuple[Any, Any]], real: str = "float32") -> None:
+                 normalize: Optional[Mapping[str, Tuple[Any, Any]]] = None, real: str = "float32") -> None:
         if not check_named(arrays):
             raise ValueError("no arrays: give one for each input")
         self.arrays: Dict[str, Array] = {n: as_field(n, a, real) for n, a in arrays.items()}
         counts = {n: a.shape[0] if a.ndim else 0 for n, a in self.arrays.items()}
-        for name in normalize:
-            if name not in counts:
-                raise ValueError(f"no field {name!r} to normalize")
+        pairs = check_normalize(normalize, counts)
         if len(set(counts.values())) != 1:
             raise ValueError("arrays of different numbers of samples: "
                              + ", ".join(f"{n} {k}" for n, k in counts.items()))
         self.fields = (c.kolo_field * len(counts))(
-            *(describe(n, a, normalize.get(n, ((), ()))) for n, a in self.arrays.items()))
+            *(describe(n, a, pairs.get(n, ((), ()))) for n, a in self.arrays.items()))
         self.value = structure(count=next(iter(counts.values())), n_fields=len(counts),
                                fields=ctypes.cast(self.fields, ctypes.POINTER(c.kolo_field)))
         if len(counts) > len(self.value.data):
@@ -143,11 +176,14 @@ def output(given: Any, dtype: str, shape: Sequence[int]) -> Array:
     np = numpy()
     if not isinstance(given, np.ndarray) and not hasattr(given, "__dlpack__"):
         raise TypeError("an output array must be a numpy array or a tensor with DLPack")
-    array = as_array(given)
+    array = as_array("the output array", given)
     if isinstance(given, np.ndarray) and not given.flags.writeable:
         raise ValueError("the output array is read-only")
+    if not array.dtype.isnative:
+        raise ValueError(f"the output array is {array.dtype.str!r}, of foreign byte order: give one of "
+                         f"{FORMATS[dtype]}, or copy the result to it")
     fits = array.dtype.name == FORMATS[dtype] and array.shape == tuple(shape)
-    if not fits or not array.flags.c_contiguous:
+    if not fits or not (array.flags.c_contiguous and array.flags.aligned):
         raise ValueError(f"the output array must be contiguous, {FORMATS[dtype]} {list(shape)}; "
                          f"it is {array.dtype} {list(array.shape)}")
     return array

@@ -11,6 +11,7 @@ import weakref
 from types import SimpleNamespace
 from typing import Any, Dict, Iterator, List, Tuple
 
+from ._checks import Structure, check_of, checking
 from ._library import COMM_FUNCTIONS, CONSTANTS, KOLO_FUNCTIONS, NUMBERS, PARSED, TYPES
 
 # ---- from C to ctypes ----
@@ -58,14 +59,16 @@ def ctype_of(text: str) -> Any:
     return found
 
 
-def _type_of_parameter(text: str) -> str:
-    return re.match(r"(.*?)\w+$", text.strip(), re.S).group(1)  # type: ignore[union-attr]
+def _parameters(text: str) -> List[Tuple[str, str]]:
+    """C types and names of the parameters of a function."""
+    if text.strip() == "void":
+        return []
+    return [re.match(r"(.*?)(\w+)$", p.strip(), re.S).groups()  # type: ignore[union-attr,misc]
+            for p in text.split(",") if p.strip() != "..."]
 
 
 def _types_of_parameters(text: str) -> List[Any]:
-    if text.strip() == "void":
-        return []
-    return [ctype_of(_type_of_parameter(p)) for p in text.split(",") if p.strip() != "..."]
+    return [ctype_of(ctype) for ctype, _ in _parameters(text)]
 
 
 def members_of(body: str) -> Iterator[Tuple[str, str, int]]:
@@ -96,7 +99,9 @@ def _declare_types() -> None:
         MEMBERS[name] = {member: (ctype, length) for ctype, member, length in members_of(body)}
         fields = [(member, ctype_of(ctype) * length if length else ctype_of(ctype))
                   for member, (ctype, length) in MEMBERS[name].items()]
-        setattr(c, name, type(name, (ctypes.Structure,), {"_fields_": fields}))
+        checks = {member: check_of(ctype) for member, (ctype, length) in MEMBERS[name].items() if not length}
+        setattr(c, name, type(name, (Structure,), {
+            "_fields_": fields, "checks": {member: check for member, check in checks.items() if check}}))
 
 
 _declare_types()
@@ -133,8 +138,8 @@ def _load(name: str) -> ctypes.CDLL:
 
 
 class Library:
-    """The functions of a library, as attributes. It is loaded when the first one is used. Functions
-    that return a status raise an exception where it is an error: see ``on_status``."""
+    """The functions of a library, as attributes, which check their arguments. It is loaded when the first one is
+    used. Functions that return a status raise an exception where it is an error: see ``on_status``."""
 
     on_status: Any = None  # called as on_status(code)
 
@@ -154,6 +159,7 @@ class Library:
         function.restype = ctype_of(result)
         if result == "kolo_status" and name != "kolo_error_set":
             function.errcheck = Library._check
+        function = checking(function, _parameters(match.group(2)))
         setattr(self, name, function)
         return function
 
@@ -189,6 +195,15 @@ def names_of(enumeration: str) -> Tuple[str, ...]:
 
 
 # ---- lifetimes ----
+
+
+class NotCopied:
+    """Base of classes with a handle of the library. A copy would use it when the original has freed it, and
+    another process does not have it."""
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        raise TypeError(f"a kolo.{type(self).__name__} cannot be copied or pickled: its memory is that of the "
+                        "library in this process; make another one there")
 
 
 def _free(function: Any, handle: Any, process: int, _kept: Any) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from typing import Any, Callable, Dict, Generator, List, Type
+from typing import Any, Callable, Dict, Generator, List, Tuple, Type
 
 from . import _bindings as _l
 from ._library import STATUSES
@@ -15,6 +15,9 @@ class Error(RuntimeError):
     def __init__(self, status: str, text: str) -> None:
         super().__init__(text)
         self.status = status
+
+    def __reduce__(self) -> Tuple[Any, ...]:
+        return type(self), (self.status, str(self)), vars(self)
 
 
 class ArgumentError(Error, ValueError):

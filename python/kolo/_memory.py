@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import operator
 from typing import Any, Callable, Optional, Union
 
 from . import _arrays, _errors
@@ -164,16 +163,6 @@ def op_code(name: Op, *memory: Optional[Buffer]) -> int:
     if name not in ("min", "max") and any(m.logical for m in memory if m):
         raise TypeError(f"operation {name!r} on booleans: use 'max' (or) or 'min' (and), or an "
                         "array of integers")
-    return number
-
-
-def integer(what: str, value: Any, least: int, most: int = 2**31 - 1) -> int:
-    try:
-        number = operator.index(value)
-    except TypeError:
-        raise TypeError(f"{what} {value!r}: give an integer") from None
-    if not least <= number <= most:
-        raise ValueError(f"{what} {number}: give an integer from {least} to {most}")
     return number
 
 

@@ -6,7 +6,7 @@ import ctypes
 import difflib
 import operator
 import os
-from typing import Any, Dict, Iterable, Mapping
+from typing import Any, Callable, Dict, Iterable, Mapping, Tuple
 
 from ._bindings import MEMBERS, NAMES, names_of
 from ._bindings import lib as _comm
@@ -15,6 +15,8 @@ from ._library import PARSED
 
 def code_of(ctype: str, what: str, name: str) -> int:
     """The code of a name of an enumeration."""
+    if not isinstance(name, str):
+        raise TypeError(f"{what} {name!r}: give a name")
     if ctype in PARSED:
         number = ctypes.c_int()
         getattr(_comm, PARSED[ctype])(name.encode(), ctypes.byref(number))
@@ -25,19 +27,25 @@ def code_of(ctype: str, what: str, name: str) -> int:
     return names.index(name)
 
 
+def _text(value: Any) -> Any:
+    return None if value is None else os.fsencode(value)
+
+
+# What a value is converted by, and what it must be, by the C type of an option; others are integers.
+_CONVERSIONS: Dict[str, Tuple[Callable[[Any], Any], str]] = {
+    "bool": (bool, "True or False"), "double": (float, "a number"), "const char *": (_text, "a text")}
+
+
 def _value(ctype: str, name: str, value: Any) -> Any:
     if ctype in NAMES or ctype in PARSED:
         return code_of(ctype, name, value)
-    if "char" in ctype:
-        return None if value is None else os.fsencode(value)
-    if ctype == "bool":
-        return bool(value)
-    if ctype == "double":
-        return float(value)
+    if ctype == "bool" and isinstance(value, str):
+        raise TypeError(f"option {name!r} is {value!r}: give True or False")
+    convert, wanted = _CONVERSIONS.get(ctype, (operator.index, "an integer"))
     try:
-        return operator.index(value)
-    except TypeError:
-        raise TypeError(f"option {name!r} is {value!r}: give an integer") from None
+        return convert(value)
+    except (TypeError, ValueError):
+        raise TypeError(f"option {name!r} is {value!r}: give {wanted}") from None
 
 
 def fill(structure: Any, options: Mapping[str, Any], names: Iterable[str]) -> Dict[str, Any]:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import ctypes
 from typing import Any, Optional, Sequence
 
-from ._bindings import c
+from ._bindings import NotCopied, c
 from ._bindings import lib as _lib
-from ._memory import DTYPES, Buffer, buffer_of, integer, op_code
+from ._checks import integer
+from ._memory import DTYPES, Buffer, buffer_of, op_code
 from .comm import Comm
 
 
-class Reducer:
+class Reducer(NotCopied):
     """Averages gradients during the backward pass.
 
     ``buffers`` are the gradients, all of one type. In each step call ``ready(i)`` when buffer i is

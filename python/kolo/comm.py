@@ -17,11 +17,12 @@ import weakref
 from typing import Any, Callable, Dict, List, Optional, Sequence, Set, Tuple
 
 from . import _errors
-from ._bindings import c
+from ._bindings import NotCopied, c
 from ._bindings import lib as _lib
+from ._checks import integer, integers
 from ._errors import Error
 from ._hook import Event, calling
-from ._memory import DTYPES, Buffer, Op, Operation, buffer_of, encoded, integer, milliseconds, op_code
+from ._memory import DTYPES, Buffer, Op, Operation, buffer_of, encoded, milliseconds, op_code
 from ._options import code_of
 
 ANY_RANK = -1  # the source of a receive or probe: any rank
@@ -120,7 +121,7 @@ def _sharing(exchange: Any, rank: int) -> Callable[[Any, int, int, int], int]:
     return share
 
 
-class Comm:
+class Comm(NotCopied):
     """A group of ranks. All ranks make the same calls in the same order, except for named tensors,
     sends and receives."""
 
@@ -244,7 +245,7 @@ class Comm:
             return None
         if len(counts) != self.size:
             raise ValueError(f"{len(counts)} counts for {self.size} ranks")
-        return (ctypes.c_size_t * self.size)(*counts)
+        return integers("a count", "size_t", counts)
 
     def _needs(self, kind: str, count: int, counts: Optional[Sequence[int]],
                output_counts: Optional[Sequence[int]]) -> Tuple[int, int]:
@@ -519,7 +520,7 @@ class Comm:
         self._hook = function  # keeps it alive
 
 
-class Handle:
+class Handle(NotCopied):
     """A named tensor in flight; keeps its memory alive."""
 
     def __init__(self, comm: Comm, number: int, memory: Buffer, data: Any) -> None:
@@ -539,7 +540,7 @@ class Handle:
         return self._data
 
 
-class Request:
+class Request(NotCopied):
     """A collective or message of ``Comm.request``. Its memory must not be used between ``start`` and
     completion."""
 

@@ -7,7 +7,7 @@ from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from . import _arrays, _errors
 from ._arrays import Array
-from ._bindings import c, finalize
+from ._bindings import NotCopied, c, finalize
 from ._bindings import lib as _comm
 from ._bindings import training as _lib
 from ._options import code_of
@@ -20,7 +20,7 @@ _ERR_ARG = 1
 Normalize = Mapping[str, Tuple[Any, Any]]
 
 
-class Dataset:
+class Dataset(NotCopied):
     """Samples of named fields; field "x" fills the input "x" of a model.
 
         Dataset({"x": images, "y": labels})
@@ -33,7 +33,7 @@ class Dataset:
 
     def __init__(self, arrays: Mapping[str, Any], normalize: Optional[Normalize] = None,
                  classes: int = 0, name: str = "data of the program") -> None:
-        source = _arrays.Fields(c.kolo_source, arrays, normalize or {})
+        source = _arrays.Fields(c.kolo_source, arrays, normalize)
         source.value.name, source.value.classes = name.encode(), classes
         self._create(source.value, source)
 
@@ -77,8 +77,9 @@ class Dataset:
                       name: str = "data of the program") -> Dataset:
         """``count`` samples that ``gather(indices)`` returns: for each field an array
         [len(indices), ...]. ``fields`` are type and shape of a sample: {"x": ("u8", (3, 32, 32)),
-        "y": ("i32", ())}. ``gather`` runs in threads of loaders; its exception ends a run."""
-        source = _Callback(count, fields, gather, normalize or {}, name)
+        "y": ("i32", ())}; other numbers are converted, where integers fit. ``gather`` runs in threads of
+        loaders, and must not use the session that waits for them; its exception ends a run."""
+        source = _Callback(count, fields, gather, normalize, name)
         dataset = cls.__new__(cls)
         dataset._create(source.value, source)
         return dataset
@@ -112,7 +113,10 @@ class Dataset:
     def gather(self, indices: Union[int, Sequence[int], Array]) -> Dict[str, Array]:
         """Copies of samples: an array [len(indices), ...] for each field."""
         np = _arrays.numpy()
-        wanted = np.atleast_1d(np.ascontiguousarray(indices, np.int64))
+        given = np.atleast_1d(np.asarray(indices))
+        if given.dtype.kind == "b":
+            raise TypeError("indices of type bool: give numbers, as of numpy.flatnonzero")
+        wanted = _arrays.as_type("the list of indices", given, np.int64) if given.size else given.astype(np.int64)
         result = {n: _arrays.empty(dtype, (len(wanted), *shape))
                   for n, (dtype, shape) in self.fields.items()}
         to = (ctypes.c_void_p * len(result))(*map(_arrays.address, result.values()))
@@ -131,12 +135,13 @@ class _Callback:
     thus is freed when it is not in use."""
 
     def __init__(self, count: int, fields: Mapping[str, Tuple[str, Sequence[int]]],
-                 gather: Callable[[Array], Mapping[str, Any]], normalize: Normalize,
+                 gather: Callable[[Array], Mapping[str, Any]], normalize: Optional[Normalize],
                  name: str) -> None:
         self.failures: List[BaseException] = []
         self._gather, self._fields = gather, {n: (t, tuple(s)) for n, (t, s) in fields.items()}
+        pairs = _arrays.check_normalize(normalize, fields)
         self._array = (c.kolo_field * max(len(fields), 1))(
-            *(_arrays.make_field(n, t, s, normalize.get(n, ((), ())))
+            *(_arrays.make_field(n, t, s, pairs.get(n, ((), ())))
               for n, (t, s) in self._fields.items()))
         self.value = c.kolo_source(name=name.encode(), count=count, n_fields=len(fields),
                                    fields=ctypes.cast(self._array, ctypes.POINTER(c.kolo_field)),
@@ -149,11 +154,12 @@ class _Callback:
             found = self._gather(wanted)
             for i, (name, (dtype, shape)) in enumerate(self._fields.items()):
                 target = _arrays.view(to[i], dtype, (n, *shape), None)
-                array = _arrays.as_array(found[name])
+                what = f"field {name!r}"
+                array = _arrays.as_array(what, found[name])
                 if array.shape != target.shape:
-                    raise ValueError(f"field {name!r} of {n} samples has shape "
+                    raise ValueError(f"{what} of {n} samples has shape "
                                      f"{list(array.shape)}, not {list(target.shape)}")
-                np.copyto(target, array, casting="same_kind")
+                target[...] = _arrays.as_type(what, array, target.dtype)
             return 0
         except BaseException as failure:  # pylint: disable=broad-except
             self.failures.append(failure)

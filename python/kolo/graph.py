@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import ctypes
-import operator
 from typing import Any, Dict, Optional, Sequence, Tuple, Union
 
-from ._bindings import c, finalize, names_of
+from ._bindings import NotCopied, c, finalize, names_of
 from ._bindings import training as _lib
+from ._checks import integers
 from ._options import code_of
 
 DTYPES = names_of("kolo_dtype")
@@ -23,7 +23,7 @@ def make_shape(dims: Sequence[int]) -> Any:
     """A kolo_shape."""
     if len(dims) > MAX_RANK:
         raise ValueError(f"a shape of {len(dims)} dimensions: at most {MAX_RANK}")
-    numbers = [operator.index(d) for d in dims]
+    numbers = integers("a dimension", "int64_t", dims)
     return c.kolo_shape(len(numbers), (ctypes.c_int64 * MAX_RANK)(*numbers))
 
 
@@ -53,7 +53,7 @@ def make_init(init: Init, shape: Sequence[int]) -> Any:
     return c.kolo_init(names_of("kolo_init_kind").index(kinds[name]), number)
 
 
-class Graph:
+class Graph(NotCopied):
     """The graph of a model for batches of ``samples``; argument of a builder, which adds to it.
 
     A failure raises an exception at once, with the operation and the shapes. A graph made by a
@@ -137,7 +137,7 @@ def _number(operand: Any) -> float:
     return float(operand)
 
 
-class Value:
+class Value(NotCopied):
     """A tensor of a graph. ``+ - * /`` broadcast as in NumPy, also with numbers; ``**`` takes a number,
     and ``@`` multiplies batches of matrices [B,M,K] and [B,K,N]."""
 

@@ -3,12 +3,12 @@
 
 from __future__ import annotations
 
-import ctypes
 import math
 from typing import List, Optional, Sequence, Union
 
 from ._bindings import c
 from ._bindings import training as _lib
+from ._checks import integers
 from ._ops_images import *  # pylint: disable=wildcard-import,unused-wildcard-import
 from ._ops_losses import *  # pylint: disable=wildcard-import,unused-wildcard-import
 from ._ops_sequences import *  # pylint: disable=wildcard-import,unused-wildcard-import
@@ -40,7 +40,7 @@ def split(x: Value, axis: int, sizes: Sequence[int]) -> List[Value]:
     """Cuts x along a dimension into parts of these sizes."""
     graph, n = x.graph, len(sizes)
     parts = (c.kolo_value * (n or 1))()
-    _lib.kolo_split_along(graph.handle(), x.of(graph), axis, (ctypes.c_int64 * n)(*sizes), n, parts)
+    _lib.kolo_split_along(graph.handle(), x.of(graph), axis, integers("a size", "int64_t", sizes), n, parts)
     graph.check()
     return [Value(graph, c.kolo_value(p.id, p.graph)) for p in parts[:n]]
 
@@ -49,7 +49,7 @@ def permute(x: Value, order: Sequence[int]) -> Value:
     """Dimension d of the result is dimension order[d] of x."""
     if len(order) != len(x.shape):
         raise ValueError(f"permute: {len(order)} dimensions for {x!r}")
-    return call("permute", x, (ctypes.c_int * len(order))(*order))
+    return call("permute", x, integers("a dimension", "int", order))
 
 
 def transpose(x: Value, a: int, b: int) -> Value:
@@ -290,7 +290,7 @@ Axes = Union[None, int, Sequence[int]]
 
 def _reduce(name: str, x: Value, axes: Axes, keep: bool) -> Value:
     over = () if axes is None else (axes,) if isinstance(axes, int) else tuple(axes)
-    return call(name, x, (ctypes.c_int * len(over))(*over), len(over), keep)
+    return call(name, x, integers("a dimension", "int", over), len(over), keep)
 
 
 def sum(x: Value, axes: Axes = None, keep: bool = False) -> Value:  # pylint: disable=redefined-builtin

@@ -12,7 +12,7 @@ from typing import (Any, Callable, Dict, Iterator, List, Mapping, NamedTuple, Op
 
 from . import _arrays, _errors, _options, _signals, custom_op
 from ._arrays import Array
-from ._bindings import c, finalize, names_of
+from ._bindings import NotCopied, c, finalize, names_of
 from ._bindings import lib as _comm
 from ._bindings import training as _lib
 from .comm import Comm
@@ -24,6 +24,8 @@ _OPTIMIZER_OPTIONS = _options.settable("kolo_optimizer_opts", ["kind"])
 _SESSION_OPTIONS = _options.settable("kolo_session_opts", ["optimizer"])
 _FIT_OPTIONS = _options.settable("kolo_fit_opts", ["observer", "stop", "interrupted",
                                                    "preempted", "arg", "notice", "notice_arg"])
+
+_CALLBACK = "callback"  # among the calls of a session
 
 Builder = Callable[[Graph], Any]
 Metrics = Dict[str, float]
@@ -107,14 +109,51 @@ def _progress(p: Any) -> Progress:
                     seconds_left=p.seconds_left, epoch_end=p.epoch_end, evaluated=p.evaluated)
 
 
-class Batch:
+def _refuse_child(what: str, process: int) -> None:
+    """Raises an error in a process forked from the one that made an object: the threads that it waits for exist
+    there alone."""
+    if os.getpid() != process:
+        raise _errors.ArgumentError("KOLO_ERR_ARG", f"the {what} belongs to the parent process, from which this one "
+                                    "was forked: make another one here")
+
+
+class _Parallel:
+    """The process that has made a session of several threads. OpenMP does not start them again in a child that is
+    forked from it: kernels there would wait for ever."""
+
+    process: Optional[int] = None
+
+    @staticmethod
+    def enter(threads: int) -> None:
+        """Before a session is made."""
+        if threads < 2:
+            return
+        if _Parallel.process not in (None, os.getpid()):
+            raise _errors.UnsupportedError(
+                "KOLO_ERR_UNSUPPORTED", f"a session of {threads} threads in a process that was forked from one with "
+                'such sessions: start the process by another method of multiprocessing, such as "spawn", or make '
+                "sessions with threads=1 in it")
+        _Parallel.process = os.getpid()
+
+
+class Batch(NotCopied):
     """A batch of a loader: an argument of ``Session.step``, and a mapping of arrays. The arrays are
-    the loader's memory, valid until its next batch."""
+    the loader's memory, valid until its next batch, or until it is closed."""
 
     def __init__(self, value: Any, loader: Loader) -> None:
-        self.value, self._loader = value, loader
+        self._value, self._loader, self._number = value, loader, loader.taken
         self.count, self.global_count = int(value.count), int(value.global_count)
         self.first, self.epoch, self.step = int(value.first), int(value.epoch), int(value.step)
+
+    @property
+    def value(self) -> Any:
+        """The kolo_batch, while its memory is valid."""
+        if not self._loader.is_open():
+            raise ValueError("the loader of the batch is closed")
+        if self._number != self._loader.taken:
+            raise ValueError(f"the batch of step {self.step} is not valid any more: its loader has gone on to the "
+                             "next one in its memory; copy what is needed longer")
+        return self._value
 
     def keys(self) -> List[str]:
         """The names of the fields."""
@@ -127,20 +166,28 @@ class Batch:
                             (self.count, *read_shape(field.shape)), self._loader)
 
 
-class Loader:
+class Loader(NotCopied):
     """Iterates over this rank's batches of full steps, which a thread gathers ahead."""
 
     def __init__(self, session: Session, dataset: Dataset, handle: ctypes.c_void_p) -> None:
         self._handle, self._dataset = handle, dataset
+        self.taken = 0  # batches
+        self._process = os.getpid()
         self._finalizer = finalize(self, _lib.kolo_loader_destroy, handle, session, dataset)
+
+    def is_open(self) -> bool:
+        """Whether neither it nor its session has been closed."""
+        return bool(self._finalizer.alive)
 
     def __iter__(self) -> Iterator[Batch]:
         return self
 
     def __next__(self) -> Batch:
-        if not self._finalizer.alive:
+        if not self.is_open():
             raise ValueError("the loader is closed")
+        _refuse_child("loader", self._process)
         batch = c.kolo_batch()
+        self.taken += 1
         with _failures_of(self._dataset):
             _lib.kolo_loader_next(self._handle, ctypes.byref(batch))
         if batch.global_count == 0:
@@ -164,6 +211,17 @@ def _failures_of(*datasets: Optional[Dataset]) -> Iterator[None]:
         raise
 
 
+def _tensors_of(handle: Any) -> Dict[str, Tuple[str, Tuple[int, ...]]]:
+    found: Dict[str, Tuple[str, Tuple[int, ...]]] = {}
+    field = c.kolo_field()
+    while True:
+        try:
+            _lib.kolo_session_tensor(handle, len(found), ctypes.byref(field))
+        except _errors.ArgumentError:
+            return found
+        found[field.name.decode()] = (DTYPES[field.dtype], read_shape(field.shape))
+
+
 def _read_result(result: Any) -> Result:
     return Result(steps=result.steps, epochs=result.epochs, samples=result.samples,
                   parameters=result.parameters, first_loss=result.first_loss,
@@ -180,16 +238,20 @@ def _read_result(result: Any) -> Result:
 def _set_callbacks(opts: Any, callback: Optional[Callable[[Progress], Any]],
                    progress: Optional[Callable[[Progress], Any]],
                    notice: Optional[Callable[[str], Any]],
-                   preempted: Optional[Callable[[], Any]]) -> List[BaseException]:
-    """Sets the callbacks of a kolo_fit_opts. Returns the list in which their exceptions are put."""
+                   preempted: Optional[Callable[[], Any]], calls: List[str]) -> List[BaseException]:
+    """Sets the callbacks of a kolo_fit_opts, which are entered in the ``calls`` of the session. Returns the list
+    in which their exceptions are put."""
     failures: List[BaseException] = []
 
     def guarded(function: Callable[[Any], Any], argument: Any) -> bool:
+        calls.append(_CALLBACK)
         try:
             return not failures and bool(function(argument))
         except BaseException as failure:  # pylint: disable=broad-except
             failures.append(failure)
             return True
+        finally:
+            calls.pop()
 
     opts.interrupted = c.interrupted(_errors.interrupted(failures))
     if callback:
@@ -231,7 +293,7 @@ class _Build:
             graph.complete()
 
 
-class Session:
+class Session(NotCopied):
     """Trains a network, alone or as a rank of ``comm``.
 
         def build(g):
@@ -283,8 +345,11 @@ class Session:
         _options.refuse("Session", rest, [*_SESSION_OPTIONS, *_OPTIMIZER_OPTIONS])
         self._comm, self._build, self._lock = comm, _Build(build), threading.RLock()
         self._real = "f64" if opts.f64 else "f32"
+        self._calls: List[str] = []  # in progress in the thread that has the lock, and callbacks of fit in them
         self._loaders: weakref.WeakSet[Loader] = weakref.WeakSet()
         self._handle: Any = ctypes.c_void_p()
+        self._process = os.getpid()
+        _Parallel.enter(opts.threads)
         _signals.use_alternate_stack()
         with self._building():
             _lib.kolo_session_create(comm.handle() if comm else None, ctypes.byref(opts),
@@ -311,13 +376,28 @@ class Session:
                     raise failure from None
                 raise
 
+    def _refuse_nested(self, call: str, in_callback: bool) -> None:
+        """Raises an error for a call from within another one: from a builder, an op, or a callback of ``fit``
+        unless ``in_callback``. It would change or free what the other one uses."""
+        if self._calls and not (in_callback and self._calls[-1] == _CALLBACK):
+            outer = [name for name in self._calls if name != _CALLBACK][-1]
+            place = "a callback of fit" if self._calls[-1] == _CALLBACK else f"a function that {outer} calls"
+            raise _errors.ArgumentError(
+                "KOLO_ERR_ARG", f"{call} in {place}: the session is in use until {outer} returns")
+
     @contextmanager
-    def _use(self) -> Iterator[Any]:
+    def _use(self, call: str, in_callback: bool = True) -> Iterator[Any]:
+        _refuse_child("session", self._process)  # before the lock, which a thread of the parent may have
         with self._lock:
+            self._refuse_nested(call, in_callback)
             if not self._handle:
                 raise ValueError("the session is closed")
-            with self._building():
-                yield self._handle
+            self._calls.append(call)
+            try:
+                with self._building():
+                    yield self._handle
+            finally:
+                self._calls.pop()
 
     def __enter__(self) -> Session:
         return self
@@ -328,18 +408,22 @@ class Session:
     @property
     def is_server(self) -> bool:
         """Whether this rank is a server, which only serves."""
-        with self._use() as handle:
+        with self._use("is_server") as handle:
             return bool(_lib.kolo_session_is_server(handle))
 
     def serve(self) -> None:
         """On a server: returns when all workers have closed their sessions. Raises a PeerError if one was
         lost, or has ended after an error."""
-        with self._use() as handle:
+        with self._use("serve", in_callback=False) as handle:
             _lib.kolo_session_serve(handle)
 
     def close(self) -> None:
-        """Frees the session and its loaders. On ranks that own parameters it waits for the other workers."""
+        """Frees the session and its loaders. On ranks that own parameters it waits for the other workers. Does
+        nothing in a forked child."""
+        if os.getpid() != self._process:
+            return
         with self._lock:
+            self._refuse_nested("close", False)
             for loader in list(self._loaders):
                 loader.close()
             self._handle = None
@@ -354,14 +438,14 @@ class Session:
             yield ctypes.byref(batch.value)
             return
         named = {} if batch is None else _arrays.check_named(batch)
-        held = _arrays.Fields(c.kolo_batch, {**named, **fields}, normalize or {},
+        held = _arrays.Fields(c.kolo_batch, {**named, **fields}, normalize,
                               _arrays.FORMATS[self._real])
         yield ctypes.byref(held.value)
 
     def share(self, samples: int) -> slice:
         """The samples of a step of ``samples`` over all ranks that are this rank's, as a slice."""
         first, count = ctypes.c_int64(), ctypes.c_int64()
-        with self._use() as handle:
+        with self._use("share") as handle:
             _lib.kolo_session_share(handle, samples, ctypes.byref(first), ctypes.byref(count))
         return slice(first.value, first.value + count.value)
 
@@ -371,7 +455,7 @@ class Session:
         y=labels)``, ``step({"x": images, "y": labels})``, or a batch of a loader. Returns the metrics
         over all ranks before the update. Collective."""
         metrics = c.kolo_metrics()
-        with self._use() as handle, self._batch(batch, fields, normalize) as held:
+        with self._use("step", in_callback=False) as handle, self._batch(batch, fields, normalize) as held:
             _lib.kolo_session_step(handle, held, ctypes.byref(metrics))
         return _read_metrics(metrics)
 
@@ -380,7 +464,7 @@ class Session:
         """Batches of full steps, shuffled by the seed in each epoch, from the step of the session to
         the end of epoch ``epochs``."""
         data, found = as_dataset(dataset), ctypes.c_void_p()
-        with self._use() as handle:
+        with self._use("loader") as handle:
             _lib.kolo_session_loader(handle, data.handle, os.fsencode(augment) if augment else None,
                                      epochs, ctypes.byref(found))
         loader = Loader(self, data, found)
@@ -390,18 +474,18 @@ class Session:
     @property
     def steps(self) -> int:
         """Steps completed."""
-        with self._use() as handle:
+        with self._use("steps") as handle:
             return int(_lib.kolo_session_steps(handle))
 
     @property
     def lr(self) -> float:
         """The learning rate of the next step; setting it replaces the schedule."""
-        with self._use() as handle:
+        with self._use("lr") as handle:
             return float(_lib.kolo_session_lr(handle))
 
     @lr.setter
     def lr(self, rate: float) -> None:
-        with self._use() as handle:
+        with self._use("lr") as handle:
             _lib.kolo_session_set_lr(handle, rate)
 
     def fit(self, train: Union[Dataset, Mapping[str, Any]],
@@ -415,8 +499,9 @@ class Session:
 
         ``callback`` is called on rank 0 after each epoch and evaluation; if it returns True the run
         ends on all ranks. ``progress`` is called on rank 0 about ten times a second, ``notice`` with
-        lines for the user. They may read the session (``predict``, ``get``), but what is collective is
-        refused in them where there are several ranks; their exceptions end the run. ``preempted`` is
+        lines for the user. They may read the session (``predict``, ``get``), set tensors and save files, but
+        not call ``step``, ``fit``, ``load`` and ``close``, and what is collective is refused in them where
+        there are several ranks; their exceptions end the run. ``preempted`` is
         called about once a second on each rank that gives it: if one returns True, as after SIGTERM,
         the run ends on all ranks with a checkpoint in ``out_dir`` to resume
         from. Options are those of kolo_fit_opts: ``steps``, ``augment``, ``out_dir``,
@@ -427,10 +512,10 @@ class Session:
         """
         opts, result = c.kolo_fit_opts(epochs=epochs), c.kolo_train_result()
         _options.refuse("fit", _options.fill(opts, options, _FIT_OPTIONS), _FIT_OPTIONS)
-        failures = _set_callbacks(opts, callback, progress, notice, preempted)
+        failures = _set_callbacks(opts, callback, progress, notice, preempted, self._calls)
         data, tested = as_dataset(train), None if test is None else as_dataset(test)
         try:
-            with self._use() as handle, _failures_of(data, tested):
+            with self._use("fit", in_callback=False) as handle, _failures_of(data, tested):
                 _lib.kolo_fit(handle, data.handle, tested.handle if tested else None,
                               ctypes.byref(opts), ctypes.byref(result))
         except _errors.Error:
@@ -449,10 +534,10 @@ class Session:
         rank (collective with ``zero=3`` or a mesh of other axes than dp alone)."""
         metrics = c.kolo_metrics()
         if isinstance(batch, Dataset):
-            with self._use() as handle, _failures_of(batch):
+            with self._use("evaluate") as handle, _failures_of(batch):
                 _lib.kolo_session_evaluate_dataset(handle, batch.handle, ctypes.byref(metrics))
         else:
-            with self._use() as handle, self._batch(batch, fields, normalize) as held:
+            with self._use("evaluate") as handle, self._batch(batch, fields, normalize) as held:
                 _lib.kolo_session_evaluate(handle, held, ctypes.byref(metrics))
         return _read_metrics(metrics)
 
@@ -462,7 +547,7 @@ class Session:
         that it does not depend on may be missing. ``out``: an array or tensor to write to. Collective with
         ``zero=3`` or a mesh of other axes than dp alone."""
         shape, name = c.kolo_shape(), output.encode()
-        with self._use() as handle, self._batch(batch, fields, normalize) as held:
+        with self._use("predict") as handle, self._batch(batch, fields, normalize) as held:
             _lib.kolo_session_predict(handle, held, name, None, 0, ctypes.byref(shape))
             array = _arrays.output(out, self._real, read_shape(shape))
             _lib.kolo_session_predict(handle, held, name, _arrays.address(array), array.nbytes,
@@ -473,19 +558,12 @@ class Session:
 
     def tensors(self) -> Dict[str, Tuple[str, Tuple[int, ...]]]:
         """Type and shape of parameters, statistics and, as "optimizer.*", the optimizer's state."""
-        found: Dict[str, Tuple[str, Tuple[int, ...]]] = {}
-        field = c.kolo_field()
-        with self._use() as handle:
-            while True:
-                try:
-                    _lib.kolo_session_tensor(handle, len(found), ctypes.byref(field))
-                except _errors.ArgumentError:
-                    return found
-                found[field.name.decode()] = (DTYPES[field.dtype], read_shape(field.shape))
+        with self._use("tensors") as handle:
+            return _tensors_of(handle)
 
-    def _read(self, function: Any, name: str, out: Any) -> Array:
-        with self._use() as handle:
-            dtype, shape = self.tensors().get(name, ("f32", ()))
+    def _read(self, call: str, function: Any, name: str, out: Any) -> Array:
+        with self._use(call) as handle:
+            dtype, shape = _tensors_of(handle).get(name, ("f32", ()))
             array = _arrays.output(out, dtype, shape)
             function(handle, name.encode(), _arrays.address(array), array.nbytes)
         return array
@@ -493,20 +571,20 @@ class Session:
     def get(self, name: str, out: Any = None) -> Array:
         """A copy of a tensor, or ``out``, which it is written to. Collective for what ``zero``
         divides, and on a mesh of other axes than dp."""
-        return self._read(_lib.kolo_session_get, name, out)
+        return self._read("get", _lib.kolo_session_get, name, out)
 
     def gradient(self, name: str, out: Any = None) -> Array:
         """The gradient of a parameter in the latest step, of the mean loss over all ranks; the option
         ``keep_gradients`` keeps it. Collective on a mesh of other axes than dp."""
-        return self._read(_lib.kolo_session_get_gradient, name, out)
+        return self._read("gradient", _lib.kolo_session_get_gradient, name, out)
 
     def set(self, name: str, value: Any) -> None:
         """Sets a tensor on all ranks to the ``value`` of rank 0. Collective."""
-        np = _arrays.numpy()
-        with self._use() as handle:
-            dtype, shape = self.tensors().get(name, ("f32", ()))
-            array = np.ascontiguousarray(_arrays.as_array(value), _arrays.FORMATS[dtype])
-            if array.shape != shape and name in self.tensors():
+        with self._use("set") as handle:
+            dtype, shape = _tensors_of(handle).get(name, ("f32", ()))
+            what = f"the value of {name!r}"
+            array = _arrays.as_type(what, _arrays.as_array(what, value), _arrays.FORMATS[dtype])
+            if array.shape != shape and name in _tensors_of(handle):
                 raise ValueError(f"{name!r} is {list(shape)}, and the value {list(array.shape)}")
             _lib.kolo_session_set(handle, name.encode(), _arrays.address(array), array.nbytes)
 
@@ -515,26 +593,26 @@ class Session:
     def save(self, path: Union[str, os.PathLike[str]]) -> None:
         """Writes parameters, statistics, optimizer state and the number of steps to a safetensors
         file, on rank 0. Collective."""
-        with self._use() as handle:
+        with self._use("save") as handle:
             _lib.kolo_session_save(handle, os.fsencode(path))
 
     def export_onnx(self, path: Union[str, os.PathLike[str]]) -> None:
         """Writes the output "logits" with the parameters, for evaluation and any number of samples,
         to an ONNX file, on rank 0. Collective."""
-        with self._use() as handle:
+        with self._use("export_onnx") as handle:
             _lib.kolo_session_export_onnx(handle, os.fsencode(path))
 
     def load(self, path: Union[str, os.PathLike[str]]) -> None:
         """Loads such a file, to go on as if not interrupted; of a file without optimizer state, the
         weights. Collective."""
-        with self._use() as handle:
+        with self._use("load", in_callback=False) as handle:
             _lib.kolo_session_load(handle, os.fsencode(path))
 
     def load_partial(self, path: Union[str, os.PathLike[str]]) -> List[str]:
         """Loads the weights that fit by name and shape; returns a line for each tensor that was not
         loaded. Collective."""
         rest = ctypes.c_void_p()
-        with self._use() as handle:
+        with self._use("load_partial") as handle:
             _lib.kolo_session_load_partial(handle, os.fsencode(path), ctypes.byref(rest))
         return take_text(rest).splitlines()
 

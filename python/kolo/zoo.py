@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 from typing import List, Optional, Sequence, Tuple
 
-from ._bindings import c
+from ._bindings import NotCopied, c
 from ._bindings import training as _lib
 from .data import Dataset
 from .graph import Graph, make_shape, read_shape
@@ -20,7 +20,7 @@ def models() -> List[str]:
     return names
 
 
-class Model:
+class Model(NotCopied):
     """A network of the zoo, of an ONNX file or of a shared object (docs/library.md) for samples of a shape,
     as builder of a session:
 

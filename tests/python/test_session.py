@@ -1,11 +1,15 @@
 """Sessions of own networks: values and gradients against numpy, loops, data sets, files, errors."""
 # needs numpy; ranks 0
 
+import copy
 import ctypes
 import gc
 import os
+import pickle
+import signal
 import tempfile
 import threading
+import traceback
 import weakref
 
 import kolo
@@ -136,6 +140,24 @@ def test_copies():
     expect(TypeError, "has elements of type", kolo._arrays.as_field, "x", np.array(["a"]))
 
 
+def test_byte_order():
+    """Arrays of foreign byte order, or that are not aligned, are converted; as outputs they are refused."""
+    x, y = samples(6)
+    x = x.astype(np.float32)
+    swapped = x.astype(x.dtype.newbyteorder()), y.astype(np.int32).astype(np.dtype(np.int32).newbyteorder())
+    shifted = np.frombuffer(b"0" + x.tobytes(), np.uint8)[1:].view(np.float32).reshape(x.shape)
+    assert kolo._arrays.as_field("x", shifted).flags.aligned
+    session = kolo.Session(two_layers, batch=6)
+    assert session.evaluate(x=swapped[0], y=swapped[1]) == session.evaluate(x=x, y=y)
+    data = kolo.Dataset({"x": swapped[0], "y": swapped[1]}).gather(range(6))
+    assert (data["x"] == x).all() and (data["y"] == y).all()
+    value = session.get("out.weight")
+    session.set("out.weight", (2 * value).astype(swapped[0].dtype))
+    assert (session.get("out.weight") == 2 * value).all()
+    expect(ValueError, "foreign byte order", session.predict, "logits", x=x, out=swapped[0][:, :3].copy())
+    expect(ValueError, "foreign byte order", session.get, "out.weight", out=np.zeros((3, 5), swapped[0].dtype))
+
+
 def test_fit():
     x, y = samples(90)
     seen, lines = [], []
@@ -201,6 +223,30 @@ def test_datasets():
     expect(ValueError, "different numbers of samples: x 10, y 9", kolo.Dataset,
            {"x": images, "y": labels[:9]})
     expect(kolo.ArgumentError, "did you mean", kolo.Dataset.open, "fashion-mnits")
+
+
+def test_conversions():
+    """What a function returns, indices and values of tensors are converted like the fields of a batch."""
+    x, y = samples(6)
+    given = {"x": x.astype(">f8")[::-1], "y": y.astype(">i8")}
+    fields = {"x": ("f32", (4,)), "y": ("i32", ())}
+    data = kolo.Dataset.from_function(6, fields, lambda i: {n: a[i] for n, a in given.items()})
+    assert (data.gather(range(6))["x"] == x[::-1].astype(np.float32)).all()
+    assert data.gather(np.arange(6, dtype=np.uint8))["y"].tolist() == y.tolist() and len(data.gather([])["x"]) == 0
+    given["y"] = y + 2**32
+    expect(ValueError, "field 'y' has integers that do not fit into 32 bits", data.gather, [0])
+    expect(ValueError, "field 'y' has integers that do not fit", kolo.Session(two_layers, batch=6).fit, data)
+    given["y"] = y + 0.5
+    expect(TypeError, "field 'y' has elements of type float64: use integers", data.gather, [0])
+    images = kolo.Dataset.from_function(6, {"x": ("u8", ())}, lambda i: {"x": 100 * i})
+    assert images.gather([0, 2])["x"].tolist() == [0, 200]
+    expect(ValueError, "do not fit into 8 bits without a sign", images.gather, [3])
+    expect(TypeError, "use integers", data.gather, [0.5])
+    expect(ValueError, "do not fit into 64 bits", data.gather, np.array([2**64 - 1], np.uint64))
+    expect(TypeError, "give numbers", data.gather, y > 1)
+    session = kolo.Session(two_layers)
+    session.set("out.bias", [True, 2, 3.5])
+    expect(TypeError, "the value of 'out.bias' has elements of type", session.set, "out.bias", ["1", "2", "3"])
 
 
 def test_files(folder):
@@ -280,6 +326,164 @@ def test_errors():
     expect(ValueError, "the loader is closed", next, loader)
 
 
+def test_pickle():
+    """Errors pass between processes; what has a handle of the library is neither pickled nor copied."""
+    session = kolo.Session(two_layers, batch=4)
+    error = expect(kolo.ArgumentError, "no tensor", session.get, "none")
+    for kind in [type(error), kolo.Error, *kolo.Error.__subclasses__()]:
+        failure = kind(error.status, str(error))
+        failure.rank = 3
+        for again in (pickle.loads(pickle.dumps(failure)), copy.copy(failure)):
+            assert (type(again), again.status, str(again), again.rank) == (kind, error.status, str(error), 3)
+    x, y = samples(8)
+    data, comm, graph = kolo.Dataset({"x": x, "y": y}), kolo.init(), kolo.Graph(2)
+    request = comm.request("allreduce", np.zeros(2, np.float32))
+    loader = session.loader(data)
+    for owner in (session, data, loader, next(loader), kolo.Model("lenet"), graph, graph.input("x", ()), comm,
+                  request):
+        for copying in (copy.copy, copy.deepcopy, pickle.dumps):
+            expect(TypeError, f"a kolo.{type(owner).__name__} cannot be copied or pickled", copying, owner)
+    result = session.fit(data, epochs=1)
+    assert pickle.loads(pickle.dumps(result)) == result
+
+
+def test_batches():
+    """A batch is refused when its memory is another one's, or free."""
+    x, y = samples(12)
+    session = kolo.Session(two_layers, batch=4)
+    loader = session.loader({"x": x, "y": y}, epochs=2)
+    first, second = next(loader), next(loader)
+    for use in (session.step, session.evaluate, lambda batch: batch["x"],
+                lambda batch: session.predict("logits", batch)):
+        expect(ValueError, "the batch of step 0 is not valid any more: its loader has gone on", use, first)
+    assert (first.count, first.step) == (4, 0) and second["x"].shape == (4, 4)
+    session.step(second)
+    loader.close()
+    expect(ValueError, "the loader of the batch is closed", session.step, second)
+    expect(ValueError, "the loader of the batch is closed", second.keys)
+
+
+def test_nested():
+    """Calls in a callback of fit, a builder and an op: those that change or free what is in use are refused."""
+    x, y = samples(20)
+    calls = {"step": lambda: session.step(x=x, y=y), "fit": lambda: session.fit(data, epochs=99),
+             "load": lambda: session.load("none"), "close": lambda: session.close(),
+             "serve": lambda: session.serve()}
+    inside = []
+
+    def build(g):
+        two_layers(g)
+        if inside:
+            inside.pop()()
+
+    class Nesting(kolo.Op):
+        index = "nc->nc"
+
+        def forward(self, inputs, outputs):
+            outputs[0][:] = inputs[0]
+            if inside:
+                inside.pop()()
+
+    session, data = kolo.Session(build, batch=10, lr=0.1), kolo.Dataset({"x": x, "y": y})
+    for name, call in calls.items():
+        expect(kolo.ArgumentError, f"{name} in a callback of fit: the session is in use until fit returns",
+               session.fit, data, epochs=99, callback=lambda _: call())
+    session.step(x=x, y=y)
+    with tempfile.TemporaryDirectory() as folder:
+        def allowed(_):
+            session.lr, path = 0.5 * session.lr, f"{folder}/net"
+            session.set("out.bias", session.predict("logits", x=x)[0])
+            session.save(path)
+            session.load_partial(path)
+            assert session.evaluate(data)["loss"] > 0 and list(session.loader(data, epochs=99))
+            return True
+
+        session.fit(data, epochs=99, callback=allowed)
+    calls["predict"] = lambda: session.predict("logits", x=x)
+    for samples_of_build, (name, call) in enumerate(calls.items(), 3):
+        inside.append(call)
+        expect(kolo.ArgumentError, f"{name} in a function that evaluate calls: the session is in use until",
+               session.evaluate, x=x[:samples_of_build], y=y[:samples_of_build])
+    session = kolo.Session(lambda g: g.output(z=Nesting()(g.input("x", (4,)))), evaluate_only=True)
+    inside.append(session.close)
+    expect(kolo.ArgumentError, "close in a function that predict calls", session.predict, "z", x=x)
+    assert session.predict("z", x=x).shape == x.shape
+
+
+def test_ranges():
+    """Integers that do not fit into the type of the library are refused by name, not taken modulo its size."""
+    session = kolo.Session(two_layers)
+    fields, g = {"x": ("f32", (4,))}, kolo.Graph(2)
+    x, image = g.input("x", (4,)), g.input("image", (3, 8, 8))
+    wide = "give an integer from -9223372036854775808 to 9223372036854775807"
+    for call in (lambda n: kolo.Session(two_layers, batch=n), session.share,
+                 lambda n: kolo.Dataset.from_function(n, fields, dict), lambda n: kolo.Dataset.open("synthetic", rows=n),
+                 lambda n: g.param("w", (n,)), lambda n: ops.slice(x, 1, n, 2), lambda n: ops.split(x, 1, [n, 2]),
+                 lambda n: nn.conv2d(image, 4, 3, stride=n), lambda n: session.fit({"x": [1]}, epochs=n)):
+        for number in (2**64 + 2, 2**70, -2**63 - 1):
+            expect(ValueError, f"{number}: {wide}", call, number)
+    narrow = "give an integer from -2147483648 to 2147483647"
+    expect(ValueError, f"threads 4294967297: {narrow}", kolo.Session, two_layers, threads=2**32 + 1)
+    expect(ValueError, f"classes 4294967299: {narrow}", kolo.Dataset, {"x": [1.0]}, classes=2**32 + 3)
+    expect(ValueError, f"a dimension 4294967297: {narrow}", ops.mean, x, (2**32 + 1,))
+    expect(ValueError, f"axis 4294967297: {narrow}", ops.flip, x, np.int64(2**32 + 1))
+    for seed in (2**64, -1):
+        expect(ValueError, f"seed {seed}: give an integer from 0 to {2**64 - 1}", kolo.Session, two_layers, seed=seed)
+    assert kolo.Session(two_layers, batch=np.int64(4), seed=2**64 - 1).share(np.uint8(4)) == slice(0, 4)
+    expect(TypeError, "samples 3.5: give an integer", session.share, 3.5)
+
+
+def test_names_in_errors():
+    """Errors of arrays and options have the name of the field or option."""
+    x, y = samples(4)
+    session, data = kolo.Session(two_layers, batch=4), {"x": x, "y": y}
+
+    class Tensor:  # of another framework, with elements that numpy does not have
+        dtype = "bfloat16"
+
+        def __dlpack_device__(self):
+            return 1, 0
+
+        def __dlpack__(self, **options):
+            raise BufferError("unsupported type")
+
+    expect(TypeError, "field 'x', a Tensor of bfloat16, cannot be read as an array: unsupported type", session.step,
+           x=Tensor(), y=y)
+    expect(TypeError, "the value of 'out.bias', a Tensor of bfloat16, cannot", session.set, "out.bias", Tensor())
+    expect(ValueError, "field 'x', a list, cannot be read as an array: ", session.step, x=[[1, 2], [3]], y=y)
+    for normalize, text in ((0.5, "normalize is 0.5: give mean and deviation"),
+                            ({"x": 0.5}, "field 'x' is normalized by 0.5: give mean and deviation"),
+                            ({"x": ("a", 1)}, "field 'x' is normalized by 'a': give mean and deviation")):
+        expect(TypeError, text, session.step, data, normalize=normalize)
+        expect(TypeError, text, kolo.Dataset, data, normalize=normalize)
+        expect(TypeError, text, kolo.Dataset.from_function, 4, {"x": ("u8", (4,))}, dict, normalize=normalize)
+    expect(ValueError, "no field 'z' to normalize", kolo.Dataset.from_function, 4, {"x": ("u8", (4,))}, dict,
+           normalize={"z": (0, 1)})
+    for option, value, wanted in (("lr", "a", "a number"), ("momentum", [1], "a number"), ("mesh", 2, "a text"),
+                                  ("f64", "no", "True or False"), ("batch", "4", "an integer")):
+        expect(TypeError, f"option {option!r} is {value!r}: give {wanted}", kolo.Session, two_layers,
+               **{option: value})
+    expect(TypeError, "algorithm 3: give a name", kolo.Session, two_layers, algorithm=3)
+    expect(TypeError, "lr 'a': give a number", setattr, session, "lr", "a")
+    g = kolo.Graph(2)
+    expect(TypeError, "factor 'a': give a number", ops.scale, g.input("x", ()), "a")
+
+
+def test_nul():
+    """Names with NUL characters are refused, not cut."""
+    x, y = samples(4)
+    session, g = kolo.Session(two_layers, batch=4), kolo.Graph(2)
+    value, nul = g.input("x", (4,)), "has a NUL character"
+    expect(ValueError, f"name 'a\\x00b' {nul}", g.param, "a\0b", (3,))
+    expect(ValueError, f"name 'a\\x00b' {nul}", kolo.Dataset, {"a\0b": x})
+    expect(ValueError, f"output 'logits\\x00' {nul}", session.predict, "logits\0", x=x)
+    for call in (lambda: session.get("out.bias\0"), lambda: session.save("net\0"), lambda: g.input("x\0"),
+                 lambda: g.output(**{"loss\0": value}), lambda: nn.linear(value, 3, "up\0"),
+                 lambda: kolo.Model("lenet\0"), lambda: kolo.Dataset.open("synthetic\0"),
+                 lambda: kolo.Session(two_layers, freeze="out*\0"), lambda: kolo.checkpoint.verify("net\0")):
+        expect(ValueError, nul, call)
+
+
 def test_graph():
     g = kolo.Graph(2)
     x = g.input("x", (3, 8, 8))
@@ -338,17 +542,44 @@ def test_lifetimes():
     assert gone() is None
 
 
-def test_fork():
-    """A child that exits does not free what belongs to its parent."""
-    x, y = samples(40)
-    session = kolo.Session(two_layers, batch=4)
-    loader = session.loader({"x": x, "y": y})
-    next(loader)
+def in_child(call):
+    """Calls a function in a forked child, whose destructors run."""
     child = os.fork()
     if child == 0:
+        signal.alarm(20)
+        try:
+            call()
+        except BaseException:  # pylint: disable=broad-except
+            traceback.print_exc()
+            raise SystemExit(1) from None
         raise SystemExit(0)
     assert os.waitpid(child, 0)[1] == 0
-    assert len(list(loader)) == 9
+
+
+def test_fork():
+    """A child that exits does not free what belongs to its parent, nor use it."""
+    x, y = samples(40)
+    data = kolo.Dataset({"x": x, "y": y})
+    for threads in (1, 2):
+        session = kolo.Session(two_layers, batch=4, threads=threads)
+        loader = session.loader(data)
+        batch = next(loader)
+        session.step(batch)
+
+        def child():
+            text = "belongs to the parent process, from which this one was forked"
+            for call in (lambda: session.step(batch), lambda: session.predict("logits", x=x), lambda: session.steps,
+                         lambda: session.fit(data), lambda: next(loader)):
+                expect(kolo.ArgumentError, text, call)
+            if threads == 2:
+                expect(kolo.UnsupportedError, "a session of 2 threads in a process that was forked", kolo.Session,
+                       two_layers, threads=2)
+            assert kolo.Session(two_layers, batch=4).fit(data, epochs=1).steps == 10
+            session.close()
+
+        in_child(child)
+        in_child(lambda: None)
+        assert len(list(loader)) == 9 and session.steps == 1
 
 
 def test_threads():
