@@ -226,8 +226,8 @@ typedef struct kolo_fit_opts {
     int64_t epochs, steps;        /* counted from step 0 of the session; both 0: one epoch */
     kolo_train_observer observer; /* on rank 0; may be NULL */
     kolo_fit_stop *stop;          /* NULL: the run ends at its limit */
-    /* Asked after each step, on each rank: true ends the run on all ranks with PEER ("interrupted by
-     * the user"). NULL: never. Waits for other ranks ask that of kolo_comm_opts. */
+    /* Asked after each step, on each rank: true ends the run on all ranks with PEER ("interrupted
+     * by the user"). NULL: never. Waits for other ranks ask that of kolo_comm_opts. */
     bool (*interrupted)(void *arg);
     bool (*preempted)(void *arg); /* as in kolo_train_opts */
     void *arg;                    /* of the four */

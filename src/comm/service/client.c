@@ -10,6 +10,7 @@
 #include "base/file.h"
 #include "base/integer.h"
 #include "base/memory.h"
+#include "base/number.h"
 #include "base/status.h"
 #include "comm/service/client_internal.h"
 #include "comm/service/thread.h"
@@ -163,12 +164,12 @@ static void explain(const kolo_client_link *l, const kolo_service_request *q, in
         snprintf(what, sizeof what, "request kind %u, key %" PRIu64, q->kind, q->key);
     }
     if (l->silent > 0 && l->silent_ms >= timeout_ms) {
-        snprintf(silent, sizeof silent, ", and rank %u has sent it nothing for %.1f s",
-                 l->silent - 1, (double)l->silent_ms * 1e-3);
+        kolo_snprintf(silent, sizeof silent, ", and rank %u has sent it nothing for %.1f s",
+                      l->silent - 1, (double)l->silent_ms * 1e-3);
     }
-    snprintf(why, size,
-             "has not replied to %s within %.1f s%s: check that rank, or allow more time", what,
-             (double)timeout_ms * 1e-3, silent);
+    kolo_snprintf(why, size,
+                  "has not replied to %s within %.1f s%s: check that rank, or allow more time",
+                  what, (double)timeout_ms * 1e-3, silent);
 }
 
 /* The deadline has passed: closes the connection, once no thread drives it. */

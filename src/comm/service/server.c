@@ -73,7 +73,7 @@ kolo_status kolo_server_attach(kolo_server *s, int rank, int fd, const kolo_seal
         return status;
     }
     KOLO_TRY(kolo_message_open(fd, keys, &s->traffic, &c->socket));
-    c->heard_ns = kolo_now_ns();
+    c->received_ns = kolo_now_ns();
     c->watched = e.events;
     return KOLO_OK;
 }
@@ -220,7 +220,7 @@ static int most_silent(const kolo_server *s, int rank) {
     for (int r = 0; r < s->size; r++) {
         const client *c = &s->clients[r];
         if (r == rank || c->ended || !c->reports) continue;
-        if (found < 0 || c->heard_ns < s->clients[found].heard_ns) found = r;
+        if (found < 0 || c->received_ns < s->clients[found].received_ns) found = r;
     }
     return found;
 }
@@ -245,7 +245,7 @@ static kolo_status answer_report(kolo_server *s, int rank, bool *paused) {
     const int silent = most_silent(s, rank);
     if (silent >= 0) {
         head.silent = (uint32_t)silent + 1;
-        head.silent_ms = (uint32_t)((now_ns - s->clients[silent].heard_ns) / 1000000);
+        head.silent_ms = (uint32_t)((now_ns - s->clients[silent].received_ns) / 1000000);
     }
     if (!c->send_failed) {
         check_sent(s, rank, kolo_reply_queue_send(&c->replies, &c->socket, &head, NULL, 0));
@@ -344,7 +344,7 @@ static bool has_buffered(const client *c) {
 
 static void receive(kolo_server *s, int rank) {
     client *c = &s->clients[rank];
-    c->heard_ns = kolo_now_ns();
+    c->received_ns = kolo_now_ns();
     for (int i = 0; i < TURN_CALLS && c->socket.fd >= 0; i++) {
         bool more, ended = false;
         kolo_status status = receive_some(s, rank, &more, &ended);

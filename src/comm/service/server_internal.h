@@ -26,7 +26,7 @@ typedef struct kolo_server_client {
     bool ended;
     bool send_failed;    /* it gets no replies any more; what it has sent is still read */
     bool reports;        /* its progress, from time to time */
-    int64_t heard_ns;    /* when it has sent data last */
+    int64_t received_ns; /* when it has sent data last */
     bool paused;         /* not read: no credit or memory for the request in `head` */
     bool resume;         /* there may be now */
     uint32_t watched;    /* events registered with epoll */

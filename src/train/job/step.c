@@ -212,8 +212,8 @@ static kolo_status run_deferred(kolo_job *j) {
     return left && j->setup.opts.no_cross_step ? kolo_session_consolidate(j->session) : KOLO_OK;
 }
 
-/* Reads the samples of a step. An error is of this rank alone: it ends the run on the others, which
- * may wait for this one; owners of parameters tell those that wait for nobody. */
+/* Reads the samples of a step. An error is of this rank alone. It ends the run on the others, which
+ * may wait for this one; those that do not get it from the owners of the parameters. */
 static kolo_status load_batch(kolo_job *j, kolo_batch *batch) {
     kolo_status status = j->stream ? KOLO_OK : kolo_loader_next(j->loader, batch);
     if (status == KOLO_OK) status = kolo_session_check_loaded(j->session, batch, true);
