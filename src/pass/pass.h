@@ -466,5 +466,7 @@ kolo_status kolo_pipeline_run(kolo_graph *g, const kolo_pipeline_opts *opts);
  * `layout_decider` chooses for several ranks. */
 kolo_status kolo_pipeline_begin(kolo_graph *g, const kolo_pipeline_opts *opts);
 kolo_status kolo_pipeline_complete(kolo_graph *g, const kolo_pipeline_opts *opts);
+/* Of the second part the first pass alone: chooses the layouts of a graph that nothing runs. */
+kolo_status kolo_pipeline_lay_out(kolo_graph *g, const kolo_pipeline_opts *opts);
 /* Appends the names of those passes, a line. */
 void kolo_pipeline_print(const kolo_pipeline_opts *opts, kolo_text *text);

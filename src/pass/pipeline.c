@@ -429,6 +429,10 @@ kolo_status kolo_pipeline_begin(kolo_graph *g, const kolo_pipeline_opts *opts) {
     return run_passes(g, opts, 0, layout_pass());
 }
 
+kolo_status kolo_pipeline_lay_out(kolo_graph *g, const kolo_pipeline_opts *opts) {
+    return run_passes(g, opts, layout_pass(), layout_pass() + 1);
+}
+
 kolo_status kolo_pipeline_complete(kolo_graph *g, const kolo_pipeline_opts *opts) {
     return run_passes(g, opts, layout_pass(), KOLO_COUNT(passes));
 }

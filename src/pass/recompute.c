@@ -16,7 +16,9 @@
  * the last segment. Then as `cheap`, copies included. Chen, Xu, Zhang, Guestrin, "Training deep
  * nets with sublinear memory cost", 2016: with n layers, 2 sqrt(n) of the memory. A segment ends
  * where the fewest bytes cross, once a budget is full; of several budgets, the one with the least
- * memory for crossing values and the largest segment is chosen. */
+ * memory for crossing values and the largest segment is chosen. Ranks that have slices of the
+ * values, of different sizes where these do not divide, choose alike: by the largest slices. */
+#include "graph/index.h"
 #include "graph/ops/lstm.h"
 #include "graph/propagate.h"
 #include "pass/pass.h"
@@ -40,10 +42,6 @@ typedef struct recomputer {
     size_t n_copies, cap_copies;
     kolo_arena arena;
 } recomputer;
-
-static size_t bytes_of(const recomputer *r, kolo_value v) {
-    return kolo_tensor_bytes(&kolo_info(r->g, v)->tensor);
-}
 
 static bool is_temp(const recomputer *r, kolo_value v) {
     return kolo_info(r->g, v)->kind == KOLO_VALUE_TEMP;
@@ -277,6 +275,40 @@ static bool is_kept(const recomputer *r, kolo_value v) {
     return maker->op->kept || (maker->op->recompute.op && v.id != maker->out[0].id);
 }
 
+/* Whether the ranks of an axis have slices of v, which may differ in size. */
+static bool is_slice_on(const kolo_graph *g, kolo_value v, int axis) {
+    const kolo_placement *cut = &kolo_info(g, v)->placements.axis[axis];
+    return strcmp(g->mesh.axes[axis].name, "dp") != 0 && g->mesh.axes[axis].size > 1 &&
+           cut->kind == KOLO_PLACEMENT_SHARDED && cut->dim < KOLO_MAX_RANK;
+}
+
+/* Whether output k of a node and its input j have the same elements, or such computed of them one
+ * by one. */
+static bool is_alike(const kolo_graph *g, const kolo_node *n, int k, int j) {
+    kolo_index index;
+    if (n->move || !kolo_op_has_index(n->op)) return false; /* a move changes the slices */
+    if (kolo_index_of(g, n, &index) != KOLO_OK) return false;
+    return index.out[k].is_star && index.in[j].is_star;
+}
+
+/* Bytes of output k of a node, the same on all ranks that have slices of it: of the largest slice,
+ * where it is known, or as where passes have added it, of an input; else without the dimensions
+ * that are sliced. */
+static int64_t bytes_of(const kolo_graph *g, const kolo_node *n, int k) {
+    kolo_value_info *info = kolo_info(g, n->out[k]);
+    for (int j = 0; j < n->n_in; j++) {
+        const kolo_value_info *in = kolo_info(g, n->in[j]);
+        if (in->kind != KOLO_VALUE_TEMP || !is_alike(g, n, k, j)) continue;
+        info->canon = in->canon;
+        break;
+    }
+    kolo_shape shape = info->canon.rank > 0 ? info->canon : info->tensor.shape;
+    for (int a = 0; info->canon.rank == 0 && a < g->mesh.n_axes; a++) {
+        if (is_slice_on(g, n->out[k], a)) shape.dim[info->placements.axis[a].dim] = 1;
+    }
+    return kolo_shape_count(&shape) * (int64_t)kolo_dtype_bytes(info->tensor.dtype);
+}
+
 static kolo_status measure(cutter *c) {
     recomputer *r = c->r;
     const kolo_graph *g = r->g;
@@ -293,7 +325,7 @@ static kolo_status measure(cutter *c) {
         const kolo_node *node = g->nodes[i];
         for (int k = 0; k < node->n_out; k++) {
             kolo_value v = node->out[k];
-            int64_t bytes = (int64_t)bytes_of(r, v);
+            int64_t bytes = bytes_of(g, node, k);
             if (c->reader[v.id] >= 0 && !node->op->cheap) c->held[i] += bytes;
             if (c->last[v.id] <= i) continue;
             c->crossing[i] += bytes; /* differences, until the loop below */

@@ -55,7 +55,12 @@ static kolo_status replace(synchronizer *s, kolo_node *n) {
     KOLO_TRY(kolo_graph_check(g));
     kolo_node *made = g->nodes[kolo_info(g, y)->producer];
     made->out[0] = n->out[0]; /* which others read */
-    for (int32_t i = before; i < g->n_nodes - 1; i++) KOLO_TRY(kolo_node_propagate(g, g->nodes[i]));
+    for (int32_t i = before; i < g->n_nodes - 1; i++) {
+        for (int k = 0; k < g->nodes[i]->n_out; k++) {
+            kolo_info(g, g->nodes[i]->out[k])->canon = (kolo_shape){0}; /* other ranks have more */
+        }
+        KOLO_TRY(kolo_node_propagate(g, g->nodes[i]));
+    }
     place(s, before);
     return KOLO_OK;
 }

@@ -130,9 +130,28 @@ static bool any_buckets(const kolo_plan_opts *o, const kolo_comm *comm) {
     return same && o->n_bucket_sizes == 0 && o->bucket_bytes != 1;
 }
 
-/* The passes for this rank, whose cuts and fixed layouts are in the store. */
+/* What has cuts and layouts already. */
+typedef struct fixed_before {
+    kolo_store *store;
+    const kolo_graph *largest; /* once it has layouts; NULL: none */
+} fixed_before;
+
+static bool find_layout(void *arg, const char *name, kolo_tensor *tensor) {
+    const fixed_before *k = arg;
+    if (kolo_plan_layout_in_store(k->store, name, tensor)) return true;
+    const kolo_value v = k->largest ? kolo_graph_find(k->largest, name) : KOLO_NONE;
+    if (!kolo_value_ok(v)) return false;
+    *tensor = kolo_info(k->largest, v)->tensor;
+    return true;
+}
+
+static bool find_cut(void *arg, const char *name, kolo_zero_cut *cut) {
+    return kolo_plan_cut_in_store(((const fixed_before *)arg)->store, name, cut);
+}
+
+/* The passes for this rank. */
 static kolo_pipeline_opts passes_of(kolo_plan *p, const kolo_plan_opts *o, kolo_comm *comm,
-                                    kolo_selections *selections) {
+                                    kolo_selections *selections, fixed_before *known) {
     kolo_pipeline_opts pipeline = kolo_plan_passes(o);
     if (p->comm && o->mesh.n_axes == 0) {
         pipeline.mesh = (kolo_mesh){1, {{"dp", kolo_comm_size(p->comm)}}};
@@ -143,9 +162,9 @@ static kolo_pipeline_opts passes_of(kolo_plan *p, const kolo_plan_opts *o, kolo_
     pipeline.cuts = &p->store->cuts;
     pipeline.cut_names = &p->store->names;
     pipeline.selections = selections;
-    pipeline.fixed = kolo_plan_layout_in_store;
-    pipeline.fixed_cut = kolo_plan_cut_in_store;
-    pipeline.fixed_arg = p->store;
+    pipeline.fixed = find_layout;
+    pipeline.fixed_cut = find_cut;
+    pipeline.fixed_arg = known;
     return pipeline;
 }
 
@@ -153,19 +172,30 @@ static kolo_status agree(const kolo_plan_opts *o, kolo_status status) {
     return o->agree ? o->agree(o->agree_arg, status) : status;
 }
 
+/* Chooses the layouts of the largest graph. */
+static kolo_status lay_out_largest(kolo_graph *largest, const kolo_pipeline_opts *opts) {
+    kolo_pipeline_opts pipeline = *opts;
+    pipeline.selections = NULL; /* they are of its sizes */
+    return kolo_pipeline_lay_out(largest, &pipeline);
+}
+
 /* Runs them, after all ranks have had those that each runs by itself. */
 static kolo_status run_passes(kolo_plan *p, const kolo_plan_opts *o, kolo_comm *comm,
                               kolo_selections *selections) {
     kolo_decider decider = {0};
+    fixed_before known = {.store = p->store};
     kolo_pipeline_opts pipeline = {0};
     kolo_status status = set_options(p, o, comm);
     if (status == KOLO_OK) {
-        pipeline = passes_of(p, o, comm, selections);
+        pipeline = passes_of(p, o, comm, selections, &known);
         status = kolo_pipeline_begin(p->graph, &pipeline);
     }
+    if (status == KOLO_OK && o->largest) status = kolo_pipeline_begin(o->largest, &pipeline);
     KOLO_TRY(agree(o, status));
     KOLO_TRY(find_decider(o, comm, &decider));
     if (decider.give) pipeline.layout_decider = &decider;
+    if (o->largest) KOLO_TRY(lay_out_largest(o->largest, &pipeline));
+    known.largest = o->largest;
     KOLO_TRY(kolo_pipeline_complete(p->graph, &pipeline));
     return kolo_kernel_check_graph(o->kernels, p->graph); /* of the later passes */
 }
@@ -256,6 +286,7 @@ kolo_status kolo_plan_compile(kolo_graph *graph, const kolo_plan_opts *opts, kol
     p->graph = graph;
     p->store = store;
     graph->device = kolo_regions_device(store->regions)->kind;
+    if (o.largest) o.largest->device = graph->device;
     kolo_status status = run_passes(p, &o, comm, &selections);
     if (status == KOLO_OK) status = make_steps(p, &o, &selections);
     kolo_selections_fini(&selections);

@@ -228,6 +228,11 @@ typedef struct kolo_plan_opts {
     kolo_status (*agree)(void *arg, kolo_status status);
     void *agree_arg;
     const kolo_whole_layouts *whole; /* see kolo_layout_opts; borrowed until it is compiled */
+    /* The graph of the most samples that a rank has, where this one has fewer: parameters and
+     * states that the store does not have yet get the layouts that are chosen for it, which are the
+     * same on all ranks. The passes change it; borrowed until the plan is compiled. The ranks of a
+     * group that divides layers all have one, or none. NULL: `graph` has the most samples. */
+    kolo_graph *largest;
 } kolo_plan_opts;
 
 /* The level of ZeRO that a plan has. */

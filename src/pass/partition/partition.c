@@ -16,6 +16,7 @@
  * (experts.c). */
 #include "pass/partition/partition.h"
 
+#include "base/integer.h"
 #include "graph/ops/lstm.h"
 #include "graph/ops/ops.h"
 #include "graph/propagate.h"
@@ -261,6 +262,7 @@ static kolo_status visit(partitioner *p, kolo_node *n) {
         kolo_value sum = p->now[n->out[0].id], y = kolo_relu(p->g, sum);
         KOLO_TRY(kolo_graph_check(p->g));
         kolo_info(p->g, y)->placements = kolo_info(p->g, sum)->placements;
+        p->whole[y.id] = p->whole[sum.id];
         p->order[p->n++] = p->g->nodes[kolo_info(p->g, y)->producer];
         p->now[n->out[0].id] = y;
     }
@@ -321,6 +323,30 @@ static kolo_status divide_samples(partitioner *p) {
     return KOLO_OK;
 }
 
+/* The largest slice of v that a rank has, by which all ranks decide alike. */
+static kolo_shape largest_slice(const partitioner *p, kolo_value v) {
+    kolo_shape shape = p->whole[v.id];
+    for (int a = 0; a < p->g->mesh.n_axes; a++) {
+        const kolo_placement *cut = placed(p, v, a);
+        const int size = p->g->mesh.axes[a].size;
+        if (is_of_samples(p, a) || !is_cut(cut) || cut->dim >= shape.rank) continue;
+        int64_t most = 0;
+        for (int c = 0; c < size; c++) {
+            most = kolo_max_i64(most, kolo_placement_count(cut, shape.dim[cut->dim], size, c));
+        }
+        shape.dim[cut->dim] = most;
+    }
+    return shape;
+}
+
+static void measure_slices(const partitioner *p) {
+    kolo_graph *g = p->g;
+    for (int32_t v = 0; v < g->n_values; v++) {
+        if (g->values[v].kind != KOLO_VALUE_TEMP) continue;
+        g->values[v].canon = largest_slice(p, (kolo_value){.id = v});
+    }
+}
+
 static kolo_status walk(partitioner *p, bool keeps) {
     kolo_graph *g = p->g;
     const int32_t n_nodes = g->n_nodes;
@@ -362,6 +388,7 @@ static kolo_status walk(partitioner *p, bool keeps) {
             KOLO_TRY(kolo_partition_finish_positions(p, a));
     }
     finish_outputs(p, keeps);
+    measure_slices(p);
     return kolo_graph_set_nodes(g, p->order, p->n);
 }
 

@@ -199,6 +199,13 @@ static inline int64_t micro_batches(const kolo_session *s, int64_t global) {
     return divide_up(divide_up(global, step_ranks(s)), s->opts.batch);
 }
 
+/* Samples of the plan of full batches on the one of `ranks` that has most: layouts of parameters
+ * are chosen for them, on all ranks and servers alike. */
+static inline int64_t most_samples(const kolo_session_config *config, int64_t ranks) {
+    const int64_t share = divide_up(config->global_batch, ranks);
+    return share / divide_up(share, config->batch);
+}
+
 /* Whether in a step of `global` samples each of `ranks` has as many micro-batches with samples, of
  * up to `batch` of them: then they agree in the order of what stages exchange among these ranks. */
 static inline bool equal_micro_batches(int64_t global, int64_t ranks, int64_t batch) {

@@ -297,6 +297,17 @@ static kolo_status find_whole(const kolo_session *s, const cached *c, kolo_plan_
     return status;
 }
 
+/* Of the first plan on a rank with fewer samples than another: the graph of most samples, which
+ * fixes the layouts of parameters. Else NULL. */
+static kolo_status build_largest(const kolo_session *s, const cached *c, kolo_graph **largest) {
+    const bool first = s->n_plans == 0 && kolo_store_count(s->store) == 0;
+    const bool plain = s->opts.plan.kernels == KOLO_KERNELS_REF; /* in any size */
+    *largest = NULL;
+    if (!first || plain || c->purpose != FINISH || s->opts.shards > 0) return KOLO_OK;
+    const cached most = {.purpose = c->purpose, .local = most_samples(&s->opts, data_ranks(s))};
+    return kolo_max_i64(c->local, 1) < most.local ? build(s, &most, largest) : KOLO_OK;
+}
+
 /* The graph of a plan, and what it is compiled with. */
 static kolo_status prepare(kolo_session *s, const cached *c, kolo_graph **graph,
                            kolo_plan_opts *opts, kolo_whole_layouts *whole) {
@@ -320,6 +331,7 @@ static kolo_status prepare(kolo_session *s, const cached *c, kolo_graph **graph,
     }
     kolo_status status = choose_stage(s, opts);
     if (status == KOLO_OK) status = find_whole(s, c, opts, whole);
+    if (status == KOLO_OK) status = build_largest(s, c, &opts->largest);
     if (status != KOLO_OK) kolo_graph_destroy(*graph);
     return status;
 }
@@ -342,6 +354,7 @@ static kolo_status compile(kolo_session *s, cached *c) {
     opts.agree_arg = s;
     status = kolo_plan_compile(graph, &opts, s->store, together ? s->comm : NULL, &c->plan);
     kolo_whole_layouts_fini(&whole);
+    kolo_graph_destroy(opts.largest);
     return status;
 }
 

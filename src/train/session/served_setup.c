@@ -11,14 +11,6 @@
 
 /* ---- who owns what ---- */
 
-/* Samples of the plan whose layouts the workers have. */
-static int64_t samples_of(const kolo_session_config *config) {
-    const int64_t ranks = config->plan.mesh.axes[0].size;
-    const int64_t share = (config->global_batch - 1) / ranks + 1;
-    const int64_t parts = (share - 1) / config->batch + 1;
-    return share / parts;
-}
-
 /* Who owns what. */
 typedef struct ownership {
     int owners, working; /* the last ranks; of these, the first ones are workers */
@@ -88,7 +80,8 @@ static kolo_status make_owner(const kolo_session_config *config, const kolo_serv
         make_outer(&config->consistency, &plan, &opts);
     }
     if (clip_of(config, by.owners) > 0) plan.optimizer.clip = 0;
-    KOLO_TRY(kolo_session_build(config, samples_of(config), &graph));
+    const int64_t samples = most_samples(config, plan.mesh.axes[0].size);
+    KOLO_TRY(kolo_session_build(config, samples, &graph));
     return kolo_owner_create(graph, &plan, &opts, owner);
 }
 

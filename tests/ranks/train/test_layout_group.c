@@ -1,10 +1,12 @@
 /* Layouts of ranks that have slices of the same values: one rank chooses them for all, also where
- * the ranks have other times of kernels. */
+ * the ranks have other times of kernels. Layouts of parameters where ranks have other numbers of
+ * samples, for which other kernels are faster: those of the most samples. */
 #include "kernel/select/tune.h"
 #include "kolo/models.h"
 #include "plan/internal.h"
 #include "support/ranks.h"
 #include "support/support.h"
+#include "support/train_job.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -160,7 +162,59 @@ static void one_rank_chooses_for_its_group(void **state) {
     }
 }
 
+/* ---- ranks with other numbers of samples ---- */
+
+typedef struct uneven {
+    const char *what;
+    int ranks;
+    const char *mesh;
+    kolo_sync sync;
+    int servers, zero;
+    bool sync_bn;
+} uneven;
+
+/* A convolutional network, for which layouts of two samples and of three differ. */
+static kolo_train_result train_uneven(const uneven *u) {
+    const kolo_train_opts opts = {.model = "resnet20",
+                                  .model_options = "width=5",
+                                  .data = "synthetic:N=15,test=3,shape=3x31x31,classes=7",
+                                  .global_batch = 5,
+                                  .epochs = 1,
+                                  .lr = 0.01,
+                                  .mesh = u->mesh,
+                                  .sync = u->sync,
+                                  .servers = u->servers,
+                                  .zero = u->zero,
+                                  .sync_bn = u->sync_bn,
+                                  .threads = 1,
+                                  .seed = 3};
+    return train_well(u->ranks, &opts);
+}
+
+/* Batches of five samples. Those without sync_bn normalize the samples of each of two ranks. */
+static void parameters_have_the_layouts_for_the_most_samples(void **state) {
+    static const uneven alone = {"alone", .ranks = 1}, two = {"two", .ranks = 2};
+    static const uneven cases[] = {
+        {"two at once", .ranks = 2, .sync_bn = true},
+        {"three", .ranks = 3, .sync_bn = true},
+        {"zero", .ranks = 2, .zero = 3},
+        {"owners", .ranks = 2, .sync = KOLO_SYNC_MESH},
+        {"servers", .ranks = 3, .sync = KOLO_SYNC_PS, .servers = 1},
+        {"stages", .ranks = 4, .mesh = "dp=2,pp=2"},
+        {"slices", .ranks = 4, .mesh = "dp=2,tp=2"},
+    };
+    (void)state;
+    const kolo_train_result by_one = train_uneven(&alone), by_two = train_uneven(&two);
+    for (size_t i = 0; i < KOLO_COUNT(cases); i++) {
+        const kolo_train_result result = train_uneven(&cases[i]);
+        assert_near_run(cases[i].what, &result, cases[i].sync_bn ? &by_one : &by_two);
+    }
+}
+
 TEST_MAIN(test_layout_group) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(one_rank_chooses_for_its_group)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(one_rank_chooses_for_its_group),
+        cmocka_unit_test(parameters_have_the_layouts_for_the_most_samples),
+    };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

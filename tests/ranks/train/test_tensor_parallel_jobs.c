@@ -436,11 +436,45 @@ static void sizes_are_checked_before_the_first_step(void **state) {
     assert_int_equal(train_well(2, &opts).steps, 1);
 }
 
+/* Ranks whose slices differ in size: of 131 words, of 9 positions, of 5 channels. They recompute
+ * the same nodes, or they would wait for each other in different operations. */
+static void ranks_recompute_alike(void **state) {
+    static const kolo_train_opts jobs[] = {
+        {.model = "bert_tiny",
+         .model_options = "layers=2,width=16,heads=4,context=8,vocab=131",
+         .data = "synthetic-tokens:N=16,test=4",
+         .global_batch = 8,
+         .mesh = "tp=2"},
+        {.model = "gpt2_tiny",
+         .model_options = "layers=3,width=16,heads=4,context=9,vocab=31",
+         .data = "synthetic-tokens:N=8,test=4",
+         .global_batch = 4,
+         .mesh = "sp=2"},
+        {.model = "resnet20",
+         .model_options = "width=5",
+         .data = "synthetic:N=8,test=4,shape=3x32x32,classes=7",
+         .global_batch = 4,
+         .mesh = "tp=2"},
+    };
+    (void)state;
+    for (size_t i = 0; i < KOLO_COUNT(jobs); i++) {
+        kolo_train_opts opts = jobs[i];
+        opts.epochs = 1;
+        opts.lr = 0.01;
+        opts.threads = 1;
+        const kolo_train_result kept = train_well(2, &opts);
+        opts.recompute = KOLO_RECOMPUTE_FULL;
+        const kolo_train_result recomputed = train_well(2, &opts);
+        assert_near_run(opts.model, &kept, &recomputed);
+    }
+}
+
 TEST_MAIN(test_tensor_parallel_jobs) {
     (void)small_resnet();
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(jobs_train_and_evaluate),
         cmocka_unit_test(sharded_parameters_start_anew),
+        cmocka_unit_test(ranks_recompute_alike),
         cmocka_unit_test(activations_in_bf16),
         cmocka_unit_test(checkpoints_are_those_of_one_rank),
         cmocka_unit_test(what_cannot_be_divided_is_named),
