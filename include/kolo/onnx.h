@@ -36,14 +36,19 @@ KOLO_API void kolo_onnx_close(kolo_onnx *onnx);
 
 /* A kolo_build: adds the graph of a kolo_onnx for a batch of `samples`, the first dimension of all
  * inputs (0: the sizes that the file states). Floating-point initializers with a dimension become
- * parameters, scalars and results of Constant nodes remain constants. Inputs and outputs have the
- * names of the file.
+ * parameters, unless the file states that they are none, or shows it; scalars and results of
+ * Constant nodes remain constants. Inputs and outputs have the names of the file.
  *
  * Unless no_loss: the first output is also called "logits". It is [N,C,...], or [N,T,C] where the
  * first input holds integers. Integer labels "y" [N,...] are added, with the outputs "loss" (the
  * sum of the cross-entropies) and "correct". A file that has an output "loss" is trained on that
  * instead. */
 KOLO_API kolo_status kolo_onnx_build(kolo_graph *g, int64_t samples, void *onnx);
+
+/* What a file leaves open about its parameters, as a line for the user: which initializers are
+ * trained that may be constants, to be frozen (the option `freeze`), and which parameters of the
+ * program are not in the file. NULL: nothing. The text belongs to the object. */
+KOLO_API const char *kolo_onnx_notice(const kolo_onnx *onnx);
 
 /* The shape of one sample of the first input, whether it holds integers, and the number of classes
  * of the logits (0 without a loss). */

@@ -456,6 +456,7 @@ const kolo_model *const *kolo_models(void);
 kolo_status kolo_model_sample(const kolo_model *model, const char *options, kolo_shape *sample,
                               int64_t *classes);
 kolo_status kolo_model_add(const kolo_model *model, kolo_graph *g, const kolo_model_opts *opts);
+const char *kolo_onnx_notice(const kolo_onnx *onnx);
 kolo_status kolo_model_window(const kolo_model *model, const char *options,
                               kolo_dataset_opts *windows);
 kolo_status kolo_model_find(const char *name, const kolo_model **model);

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import warnings
 from typing import List, Optional, Sequence, Tuple
 
 from ._bindings import NotCopied, c
@@ -28,7 +29,8 @@ class Model(NotCopied):
 
     Inputs are "x" and "y", outputs "logits", "loss" and "correct". ``sample`` and ``classes`` default
     to those of ``data`` if given, else to those of the model. ``options`` are those that
-    the command takes behind the name, "width=0.5,hidden=256".
+    the command takes behind the name, "width=0.5,hidden=256". A warning lists initializers of an ONNX file
+    that are trained and may be constants.
     """
 
     def __init__(self, name: str, sample: Optional[Sequence[int]] = None, classes: int = 0,
@@ -47,6 +49,10 @@ class Model(NotCopied):
         if sample is not None:
             self.sample = tuple(sample)
         self.classes = classes or self.classes
+        file = self._model.contents.file
+        notice = _lib.kolo_onnx_notice(file) if file and name.endswith(".onnx") else None
+        if notice:
+            warnings.warn(notice.decode(), stacklevel=2)
 
     def __call__(self, g: Graph) -> None:
         opts = c.kolo_model_opts(g.samples, make_shape(self.sample), self.classes,

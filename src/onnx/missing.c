@@ -20,6 +20,7 @@ kolo_status kolo_onnx_open(const char *path, const kolo_onnx_opts *opts, kolo_on
     return missing();
 }
 void kolo_onnx_close(kolo_onnx *onnx) {}
+const char *kolo_onnx_notice(const kolo_onnx *onnx) { return NULL; }
 kolo_status kolo_onnx_build(kolo_graph *g, int64_t samples, void *onnx) { return missing(); }
 void kolo_onnx_describe(const kolo_onnx *onnx, kolo_shape *sample, bool *integers,
                         int64_t *classes) {

@@ -63,6 +63,11 @@ char *onnx_leaf_name(onnx_import *m, const char *name) {
 }
 
 static kolo_status leaf(onnx_import *m, onnx_item *item) {
+    if (item->tied) {
+        if (item->tied->value.id < 0) KOLO_TRY(leaf(m, item->tied));
+        item->value = kolo_transpose(m->g, item->tied->value, 0, 1);
+        return kolo_graph_check(m->g);
+    }
     char *name = onnx_leaf_name(m, item->name);
     if (!name) return KOLO_NOMEM(64);
     item->value = kolo_param(m->g, name, item->tensor.shape, (kolo_init){KOLO_INIT_ZERO, 0});
@@ -168,11 +173,14 @@ kolo_shape onnx_shape(const onnx_call *c, int i) {
     return item->constant ? item->tensor.shape : kolo_value_shape(c->g, item->value);
 }
 
-/* Whether a vector is as layers begin, all zeros or ones. Exporters store equal ones once; each
- * layer that reads it gets a parameter of its own. */
+/* Whether a vector, or one along a dimension of several, is as layers begin, all zeros or ones.
+ * Exporters store equal ones once; each layer that reads it gets a parameter of its own. */
 static bool is_fresh(const onnx_item *item) {
     const host_tensor *t = &item->tensor;
-    bool equal = item->trained && t->shape.rank == 1 && t->count > 1;
+    bool equal = item->trained && t->count > 1 && t->shape.rank != 2;
+    for (int d = 0; d < t->shape.rank && equal; d++) {
+        equal = t->shape.dim[d] == 1 || t->shape.dim[d] == t->count;
+    }
     for (int64_t k = 1; k < t->count && equal; k++) equal = t->f[k] == t->f[0];
     return equal;
 }

@@ -326,7 +326,8 @@ kolo_status onnx_read_tensor(kolo_onnx *onnx, const Onnx__TensorProto *t, const 
 
 static kolo_status read_initializers(kolo_onnx *onnx) {
     const Onnx__GraphProto *graph = onnx->model->graph;
-    size_t bytes = (graph->n_initializer + 1) * sizeof *onnx->initializers;
+    /* A node may get a bias that the file leaves out. */
+    size_t bytes = (graph->n_initializer + graph->n_node + 1) * sizeof *onnx->initializers;
     if (graph->n_sparse_initializer > 0) {
         return KOLO_FAIL(KOLO_ERR_UNSUPPORTED, "%s: sparse initializers", onnx->path);
     }
@@ -384,7 +385,7 @@ static kolo_status parse(const uint8_t *bytes, size_t length, kolo_onnx *onnx) {
     }
     KOLO_TRY(find_opset(onnx));
     KOLO_TRY(read_initializers(onnx));
-    return onnx_read_signature(onnx);
+    return onnx_find_parameters(onnx);
 }
 
 kolo_status onnx_parse(const uint8_t *bytes, size_t length, const char *path,
@@ -411,6 +412,7 @@ void kolo_onnx_close(kolo_onnx *onnx) {
     kolo_free(onnx->views);
     kolo_free((void *)onnx->view_names);
     kolo_free(onnx->initializers);
+    kolo_free(onnx->notice);
     kolo_free(onnx->path);
     kolo_free(onnx);
 }

@@ -101,10 +101,6 @@ static kolo_status map_node(onnx_import *m, const Onnx__NodeProto *node) {
 
 /* ---- inputs and outputs of the graph ---- */
 
-/* Attention masks hold minus infinity, or a number that exp turns into 0: -1e30, -3.4e38. No
- * weight is as large. */
-#define LEAST_OF_MASKS 1e9F
-
 static kolo_status add_initializers(onnx_import *m) {
     for (size_t k = 0; k < m->onnx->n_initializers; k++) {
         const onnx_initializer *of = &m->onnx->initializers[k];
@@ -112,15 +108,19 @@ static kolo_status add_initializers(onnx_import *m) {
         KOLO_TRY(onnx_add_item(m, of->name, &item));
         item->constant = true;
         item->tensor = of->tensor;
-        item->trained = !of->tensor.integer && of->tensor.shape.rank > 0 && of->tensor.count > 0;
-        if (m->onnx->states_parameters) item->trained &= of->parameter;
+        item->trained = !of->tensor.integer && of->tensor.shape.rank > 0 && of->tensor.count > 0 &&
+                        of->origin >= ONNX_COMPUTED && of->origin <= ONNX_PARAMETER;
         for (int64_t i = 0; item->trained && i < of->tensor.count; i++) {
             if (isnan(of->tensor.f[i])) {
                 return KOLO_FAIL(KOLO_ERR_FORMAT, "%s: initializer \"%.200s\" contains NaN",
                                  m->onnx->path, of->name);
             }
-            item->trained = fabsf(of->tensor.f[i]) < LEAST_OF_MASKS;
+            item->trained = fabsf(of->tensor.f[i]) < ONNX_LEAST_OF_MASKS;
         }
+    }
+    for (size_t k = 0; k < m->onnx->n_initializers; k++) {
+        const onnx_initializer *of = &m->onnx->initializers[k];
+        if (of->transposed) m->items[k]->tied = onnx_find_item(m, of->transposed);
     }
     return KOLO_OK;
 }
@@ -338,6 +338,8 @@ static kolo_status build(kolo_onnx *onnx, kolo_graph *g, int64_t samples) {
     kolo_free(decisions.items);
     return status;
 }
+
+const char *kolo_onnx_notice(const kolo_onnx *onnx) { return onnx ? onnx->notice : NULL; }
 
 kolo_status kolo_onnx_build(kolo_graph *g, int64_t samples, void *arg) {
     kolo_onnx *onnx = arg;

@@ -26,6 +26,7 @@ typedef struct onnx_item {
     kolo_value value;               /* of the graph; none: not needed so far */
     const struct onnx_item *turned; /* the matrix whose transpose this is, or NULL */
     kolo_value rows;                /* [A,B,C], where this is [A B,C]; else none */
+    struct onnx_item *tied;         /* the parameter whose transpose this is, or NULL */
     const struct onnx_item *tested; /* this is IsNaN of that value, or NULL */
 } onnx_item;
 

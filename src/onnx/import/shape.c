@@ -13,6 +13,7 @@ kolo_status onnx_map_identity(onnx_call *c) {
     if (from->constant && from->tensor.shape.rank == 1) { /* a parameter that equals another */
         KOLO_TRY(onnx_set_constant(c, 0, &from->tensor));
         c->m->items[c->m->n_items - 1]->trained = from->trained;
+        c->m->items[c->m->n_items - 1]->tied = from->tied;
         return KOLO_OK;
     }
     KOLO_TRY(onnx_value(c, 0, &x));

@@ -287,12 +287,19 @@ kolo_status kolo_job_load_weights(const kolo_job *j) {
 }
 
 /* What is open before a session exists: the checkpoint to resume from, and the files. */
+/* Informs the user of initializers of an ONNX file that may be constants. */
+static void notify_parameters(const kolo_job *j) {
+    if (j->rank != 0 || !j->setup.notice) return;
+    kolo_notify(&j->setup.opts, KOLO_NOTICE_WARNING, "%s", j->setup.notice);
+}
+
 kolo_status kolo_job_open(kolo_job *j) {
     KOLO_TRY(compare_options(j));
     if (j->serves) return KOLO_OK;
     KOLO_TRY(kolo_resume_open(&j->setup, j->comm, &j->resume));
     j->state = j->resume.state;
     KOLO_TRY(kolo_agree(j->comm, open_files(j)));
+    notify_parameters(j);
     notify_recipe(j);
     notify_precision(j);
     notify_batch(j);

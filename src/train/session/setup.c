@@ -8,6 +8,7 @@
 #include "data/mix.h"
 #include "data/sampler.h"
 #include "kernel/select/families.h"
+#include "kolo/onnx.h"
 #include "train/session/buckets.h"
 #include "train/session/internal.h"
 #include "train/session/model_check.h"
@@ -439,6 +440,7 @@ static kolo_status open_all(kolo_setup *s, const kolo_train_opts *given, int wor
         return KOLO_FAIL(KOLO_ERR_ARG, "a benchmark on a resident batch has no augmentation");
     }
     KOLO_TRY(open_data(s, model));
+    if (model->build_file && model->file) s->notice = kolo_onnx_notice(model->file);
     KOLO_TRY(compute_steps(s, s->workers));
     KOLO_TRY(check_norms(s));
     KOLO_TRY(check_buckets(s));

@@ -12,6 +12,7 @@ typedef struct kolo_setup {
     const kolo_dataset *train, *test;  /* test NULL: no evaluation */
     kolo_dataset *own[2];              /* those that the set-up opened */
     struct kolo_damage_notice *damage; /* receives the warnings of these; NULL: there are none */
+    const char *notice;                /* of an ONNX file, on its parameters; NULL: none */
     kolo_augment augment;
     kolo_tuner *tuner; /* see tuning.h; NULL: cost formulas */
     kolo_session_config session;

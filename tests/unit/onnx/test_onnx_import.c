@@ -108,6 +108,32 @@ static void buffers_and_constants_are_frozen(void **state) {
     kolo_onnx_close(net);
 }
 
+/* Of files that name their parameters, where the exporter has folded some: transposed weights are
+ * trained, factors of attention are not; a notice lists them. */
+static void what_the_exporter_computes_is_trained(void **state) {
+    static const char *const trained[] = {"val_12", "encoder.layers.0.self_attn.in_proj_bias"};
+    kolo_onnx *net;
+    kolo_graph *g;
+    ASSERT_OK(kolo_onnx_open(NETS "vit/model.onnx", NULL, &net));
+    ASSERT_OK(kolo_graph_create(NULL, &g));
+    ASSERT_OK(kolo_onnx_build(g, 3, net));
+    for (size_t i = 0; i < KOLO_COUNT(trained); i++) {
+        const kolo_value v = kolo_graph_find(g, trained[i]);
+        assert_true(kolo_value_ok(v) && !kolo_info(g, v)->frozen);
+    }
+    const kolo_value scale = kolo_graph_find(g, "val_80");
+    assert_true(!kolo_value_ok(scale) || kolo_info(g, scale)->frozen);
+    assert_non_null(kolo_onnx_notice(net));
+    assert_non_null(strstr(kolo_onnx_notice(net), "val_12"));
+    assert_null(strstr(kolo_onnx_notice(net), "val_80"));
+    assert_non_null(strstr(kolo_onnx_notice(net), "self_attn.in_proj_weight"));
+    kolo_graph_destroy(g);
+    kolo_onnx_close(net);
+    ASSERT_OK(kolo_onnx_open(NETS "buffers/model.onnx", NULL, &net));
+    assert_null(kolo_onnx_notice(net));
+    kolo_onnx_close(net);
+}
+
 static void predict(kolo_onnx *net, int64_t n, const float *x, float *logits) {
     const kolo_session_opts opts = {.batch = n, .evaluate_only = true};
     kolo_field fields[] = {{.name = "x", .dtype = KOLO_DTYPE_F32, .shape = {3, {1, 8, 8}}}};
@@ -764,6 +790,7 @@ TEST_MAIN(test_onnx_import) {
         cmocka_unit_test(sessions_begin_with_the_weights_of_the_file),
         cmocka_unit_test(any_number_of_samples_gives_the_same_nodes),
         cmocka_unit_test(buffers_and_constants_are_frozen),
+        cmocka_unit_test(what_the_exporter_computes_is_trained),
         cmocka_unit_test(windows_of_several_samples_are_theirs),
         cmocka_unit_test(a_view_by_indices_is_of_any_number_of_samples),
         cmocka_unit_test(einsum_is_read),
