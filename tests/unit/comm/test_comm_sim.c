@@ -105,6 +105,19 @@ static void ranks_of_a_host_share_its_link(void **state) {
     free_ring(4, all);
 }
 
+/* Each rank sends to the next one first, so no message finds its receiver's link busy, although
+ * rank 0 has issued its last send before rank 1 issues its first. */
+static void links_are_free_until_a_message_starts(void **state) {
+    kolo_sim_network net = {.latency_us = 1, .gbit_per_s = 1, .reduce_gbit_per_s = 1e6};
+    for (int n = 3; n <= 9; n += 2) {
+        kolo_sim_result result;
+        size_t slice = 16000;
+        ASSERT_OK(kolo_sim_allreduce(&net, n, slice * (size_t)n, KOLO_ALGORITHM_MESH, 0, &result));
+        double us = 2 * (1 + (n - 1) * (double)slice * 32e-3);
+        if (fabs(result.us - us) > 0.01 * us) fail_msg("%d ranks: %g, not %g", n, result.us, us);
+    }
+}
+
 static void a_seed_gives_the_same_events(void **state) {
     enum { N = 7, COUNT = 1000 };
     static event_log logs[3];
@@ -336,6 +349,7 @@ TEST_MAIN(test_comm_sim) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_ring_takes_the_time_of_the_formula),
         cmocka_unit_test(ranks_of_a_host_share_its_link),
+        cmocka_unit_test(links_are_free_until_a_message_starts),
         cmocka_unit_test(a_seed_gives_the_same_events),
         cmocka_unit_test(a_thousand_ranks_run_in_one_process),
         cmocka_unit_test(an_allgather_needs_few_connections),
