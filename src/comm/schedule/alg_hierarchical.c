@@ -120,7 +120,7 @@ static void hierarchical_window(const kolo_schedule_spec *spec, kolo_schedule *s
     kolo_free(ranks);
 }
 
-static double hierarchical_steps(int n, int hosts) { return 2 + 2 * (hosts - 1); }
+static double hierarchical_steps(int n, int hosts) { return (n > hosts ? 2 : 0) + 2 * (hosts - 1); }
 
 static double hierarchical_volume(int n, int hosts) {
     return 2.0 * (hosts - 1) / hosts + (hosts == 1 ? kolo_volume_least(n) : 0);

@@ -1,10 +1,10 @@
 /* The event loop of the modelled network; see sim.h for the model.
  *
- * A heap holds two kinds of events, ordered by time and then by creation: a rank continues, a
- * message arrives. A rank issues the entries of a round one by one, and yields at an entry that
- * takes time of its own. At most one message from one rank to another is outstanding (a send
- * completes with its receive), so two tables of ranks by ranks hold the open receives and the
- * messages. */
+ * A heap holds three kinds of events, ordered by time and then by creation: a rank continues, a
+ * message arrives, a link becomes free and carries its next message. A rank issues the entries of a
+ * round one by one, and yields at an entry that takes time of its own. At most one message from one
+ * rank to another is outstanding (a send completes with its receive), so two tables of ranks by
+ * ranks hold the open receives and the messages. */
 #include "comm/schedule/sim.h"
 
 #include "base/integer.h"
@@ -18,19 +18,22 @@ enum { RANKS_MOST = 4096 };
 
 #define PS_PER_US 1e6
 
-typedef enum wake_kind { WAKE_RANK, WAKE_START, WAKE_MESSAGE } wake_kind;
+typedef enum wake_kind { WAKE_RANK, WAKE_START, WAKE_MESSAGE, WAKE_LINK } wake_kind;
 
 typedef struct wake {
     int64_t ps;
     uint64_t order;
     wake_kind kind;
-    int rank, peer; /* WAKE_MESSAGE: to rank, from peer */
+    int rank, peer; /* WAKE_MESSAGE, WAKE_LINK: of the message to rank, from peer */
 } wake;
 
-/* A message in transit, or arrived and not yet received. */
+/* A message that waits for its link, is in transit, or has arrived and is not yet received. */
 typedef struct message {
     const kolo_entry *send; /* NULL: none */
+    int from;
+    int64_t latency_ps;
     bool arrived;
+    struct message *next; /* that waits for the link */
 } message;
 
 typedef struct sim_rank {
@@ -45,9 +48,12 @@ typedef struct sim_rank {
     bool done;
 } sim_rank;
 
-/* When each direction of a link becomes free, and its traffic. */
+/* The two directions of a link: the messages that wait to be sent, in the order of sending; when
+ * the receiving side becomes free; and the traffic. */
 typedef struct sim_link {
-    int64_t out_ps, in_ps;
+    bool sending;
+    message *first, *last;
+    int64_t in_ps;
     uint64_t out_bytes, in_bytes;
 } sim_link;
 
@@ -120,28 +126,61 @@ static double exponential(uint64_t seed, uint64_t index, uint64_t i) {
     return -log(1 - (double)kolo_rng_uniform(&rng, i));
 }
 
-/* Reserves both links for a message sent at `ps`; returns its time of arrival. */
-static int64_t reserve_links(sim *s, int from, int to, size_t bytes, int64_t ps) {
-    int per_host = s->net.ranks_per_host, host[2] = {from / per_host, to / per_host};
-    bool local = host[0] == host[1];
-    sim_link *out = local ? &s->local[from] : &s->host[host[0]];
-    sim_link *in = local ? &s->local[to] : &s->host[host[1]];
-    double latency_us = local ? s->net.local_latency_us : s->net.latency_us;
-    sim_rank *sender = &s->ranks[from];
+static bool same_host(const sim *s, int a, int b) {
+    return a / s->net.ranks_per_host == b / s->net.ranks_per_host;
+}
+
+/* The link of `rank` that carries its messages to or from `peer`. */
+static sim_link *link_to(sim *s, int rank, int peer) {
+    return same_host(s, rank, peer) ? &s->local[rank] : &s->host[rank / s->net.ranks_per_host];
+}
+
+static int64_t draw_latency_ps(sim *s, int from, int to) {
+    double us = same_host(s, from, to) ? s->net.local_latency_us : s->net.latency_us;
+    uint64_t number = s->ranks[from].sent++;
     if (s->net.jitter > 0) {
-        latency_us *=
-            1 + s->net.jitter * exponential(s->net.seed, 1 + (uint64_t)from, sender->sent);
+        us *= 1 + s->net.jitter * exponential(s->net.seed, 1 + (uint64_t)from, number);
     }
-    int64_t latency_ps = (int64_t)llround(latency_us * PS_PER_US);
-    int64_t busy_ps = transfer_ps(bytes, local ? s->net.local_gbit_per_s : s->net.gbit_per_s);
-    int64_t start_ps = kolo_max_i64(kolo_max_i64(ps, out->out_ps), in->in_ps - latency_ps);
-    out->out_ps = start_ps + busy_ps;
-    in->in_ps = start_ps + latency_ps + busy_ps;
+    return (int64_t)llround(us * PS_PER_US);
+}
+
+/* Starts to send a message at `ps`, on a link that is free, once the receiver's link is. */
+static kolo_status start_transfer(sim *s, const message *m, int64_t ps) {
+    int to = m->send->peer;
+    sim_link *out = link_to(s, m->from, to), *in = link_to(s, to, m->from);
+    double gbit_per_s = same_host(s, m->from, to) ? s->net.local_gbit_per_s : s->net.gbit_per_s;
+    size_t bytes = m->send->count * sizeof(float);
+    int64_t start_ps = kolo_max_i64(ps, in->in_ps - m->latency_ps);
+    int64_t sent_ps = start_ps + transfer_ps(bytes, gbit_per_s);
+    in->in_ps = sent_ps + m->latency_ps;
     out->out_bytes += bytes;
     in->in_bytes += bytes;
-    sender->sent++;
+    out->sending = true;
+    KOLO_TRY(push(s, (wake){.ps = sent_ps, .kind = WAKE_LINK, .rank = to, .peer = m->from}));
+    return push(s, (wake){.ps = in->in_ps, .kind = WAKE_MESSAGE, .rank = to, .peer = m->from});
+}
+
+/* Sends a message, behind those that wait for the same link. */
+static kolo_status enqueue(sim *s, message *m, int64_t ps) {
+    sim_link *out = link_to(s, m->from, m->send->peer);
     s->result.messages++;
-    return in->in_ps;
+    if (!out->sending) return start_transfer(s, m, ps);
+    if (out->first) {
+        out->last->next = m;
+    } else {
+        out->first = m;
+    }
+    out->last = m;
+    return KOLO_OK;
+}
+
+/* Sends the next message on a link that has become free. */
+static kolo_status free_link(sim *s, sim_link *out, int64_t ps) {
+    const message *m = out->first;
+    out->sending = false;
+    if (!m) return KOLO_OK;
+    out->first = m->next;
+    return start_transfer(s, m, ps);
 }
 
 /* ---- entries ---- */
@@ -224,12 +263,9 @@ static kolo_status issue(sim *s, int rank, const kolo_entry *e, size_t left, siz
     case KOLO_ENTRY_SEND: {
         message *m = &s->messages[peer * n + own];
         if (m->send) return KOLO_FAIL(KOLO_ERR_FORMAT, "rank %d sends to %d twice", rank, e->peer);
-        size_t bytes = e->count * sizeof(float);
-        *m = (message){.send = e};
-        log_event(s, r->ps, KOLO_SIM_SEND, rank, e->peer, bytes);
-        int64_t arrival_ps = reserve_links(s, rank, e->peer, bytes, r->ps);
-        return push(s,
-                    (wake){.ps = arrival_ps, .kind = WAKE_MESSAGE, .rank = e->peer, .peer = rank});
+        *m = (message){.send = e, .from = rank, .latency_ps = draw_latency_ps(s, rank, e->peer)};
+        log_event(s, r->ps, KOLO_SIM_SEND, rank, e->peer, e->count * sizeof(float));
+        return enqueue(s, m, r->ps);
     }
     case KOLO_ENTRY_RECV:
         s->receives[own * n + peer] = e;
@@ -279,6 +315,10 @@ static kolo_status advance(sim *s, int rank, int64_t ps) {
 static kolo_status run_events(sim *s) {
     while (s->n_heap > 0) {
         wake w = pop(s);
+        if (w.kind == WAKE_LINK) {
+            KOLO_TRY(free_link(s, link_to(s, w.peer, w.rank), w.ps));
+            continue;
+        }
         if (w.kind != WAKE_MESSAGE) {
             if (w.kind == WAKE_START) log_event(s, w.ps, KOLO_SIM_START, w.rank, w.rank, 0);
             KOLO_TRY(advance(s, w.rank, w.ps));

@@ -3,11 +3,12 @@
  *
  * Every rank walks through its schedule as the engine does; communication and reductions advance
  * its virtual clock. A message occupies the sender's link and, one latency later, the receiver's,
- * for its size divided by the link's bandwidth. A link carries one message at a time per direction,
- * in the order of sending (the one-port model with latency alpha and time per byte beta; Hockney,
- * 1994). The ranks of a host share its link to other hosts and have separate links among each
- * other. Random delays are drawn from the seed by rank and the rank's message number: equal options
- * give the same events in the same order at the same times. */
+ * for its size divided by the link's bandwidth. A link carries one message at a time per direction
+ * (the one-port model with latency alpha and time per byte beta; Hockney, 1994): the sender's in
+ * the order of sending, the receiver's in the order in which the messages are first at their
+ * senders' links. The ranks of a host share its link to other hosts and have separate links among
+ * each other. Random delays are drawn from the seed by rank and the rank's message number: equal
+ * options give the same events in the same order at the same times. */
 
 #include "comm/schedule/algorithms.h"
 #include "kolo/sim.h"

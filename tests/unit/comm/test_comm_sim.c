@@ -2,7 +2,9 @@
  * links, and schedules that cannot end. */
 #include "base/compiler.h"
 #include "comm/schedule/algorithms.h"
+#include "comm/schedule/costs.h"
 #include "comm/schedule/sim.h"
+#include "comm/schedule/writers.h"
 #include "support/fewer.h"
 #include "support/support.h"
 
@@ -103,6 +105,59 @@ static void ranks_of_a_host_share_its_link(void **state) {
     ASSERT_OK(kolo_sim_run(&net, all, 4, NULL, NULL, NULL, &own));
     assert_true(fabs(own.us - (1 + 3 * 32.0)) < 1e-6); /* rank 1 finds its first peer's link busy */
     free_ring(4, all);
+}
+
+/* Each rank sends to the next one first, so no message finds its receiver's link busy, although
+ * rank 0 has issued its last send before rank 1 issues its first. */
+static void links_are_free_until_a_message_starts(void **state) {
+    kolo_sim_network net = {.latency_us = 1, .gbit_per_s = 1, .reduce_gbit_per_s = 1e6};
+    for (int n = 3; n <= 9; n += 2) {
+        kolo_sim_result result;
+        size_t slice = 16000;
+        ASSERT_OK(kolo_sim_allreduce(&net, n, slice * (size_t)n, KOLO_ALGORITHM_MESH, 0, &result));
+        double us = 2 * (1 + (n - 1) * (double)slice * 32e-3);
+        if (fabs(result.us - us) > 0.01 * us) fail_msg("%d ranks: %g, not %g", n, result.us, us);
+    }
+}
+
+/* Long vectors: twice the vector per link (of two ranks: once), but for filling the pipeline and,
+ * where the number of ranks is a power of two, roots with one child, which others wait for. */
+static void trees_use_the_bandwidth(void **state) {
+    static const int ranks[] = {2, 3, 4, 5, 7, 8, 16, 33};
+    kolo_sim_network net = {.latency_us = 10, .gbit_per_s = 10};
+    for (size_t i = 0; i < KOLO_COUNT(ranks); i++) {
+        kolo_sim_result result;
+        int n = ranks[i];
+        size_t count = 36 << 20; /* too many for data: time only */
+        double once = (double)count * 32 / 10e3, levels = kolo_log2_up(n);
+        ASSERT_OK(kolo_sim_allreduce(&net, n, count, KOLO_ALGORITHM_DOUBLE_TREE, 0, &result));
+        assert_true(result.bytes_most <= 2 * count * sizeof(float));
+        double most = (n == 2 ? 1 : 2) * once * ((n & (n - 1)) == 0 ? 1.4 : 1.2);
+        if (result.us > most) fail_msg("double-tree, %d ranks: %g, not %g", n, result.us, most);
+        ASSERT_OK(kolo_sim_allreduce(&net, n, count, KOLO_ALGORITHM_TREE, 0, &result));
+        most = 1.5 * levels * once; /* both directions at once */
+        if (result.us > most) fail_msg("tree, %d ranks: %g, not %g", n, result.us, most);
+    }
+}
+
+/* Within a factor of two, for every algorithm: the built-in constants are those of this network. */
+static void the_cost_model_predicts_the_simulated_time(void **state) {
+    static const int ranks[] = {2, 3, 4, 5, 7, 8, 13, 16, 32};
+    const kolo_sim_network net = {.latency_us = 30, .gbit_per_s = 10};
+    const kolo_comm_costs costs = kolo_comm_costs_builtin(false);
+    for (size_t i = 0; i < KOLO_COUNT(ranks) * KOLO_ALGORITHM_COUNT; i++) {
+        int n = ranks[i / KOLO_ALGORITHM_COUNT];
+        kolo_algorithm a = (kolo_algorithm)(i % KOLO_ALGORITHM_COUNT);
+        if (a == KOLO_ALGORITHM_AUTO || !kolo_algorithm_usable(a, false, n)) continue;
+        for (size_t bytes = 64; bytes <= 4 << 20; bytes *= 16) {
+            kolo_sim_result result;
+            ASSERT_OK(kolo_sim_allreduce(&net, n, bytes / sizeof(float), a, 0, &result));
+            double ratio = kolo_comm_cost_us(&costs, a, n, n, bytes) / result.us;
+            if (ratio > 0.5 && ratio < 2) continue;
+            fail_msg("%s, %d ranks, %zu bytes: %g us, predicted %g times that\n",
+                     kolo_algorithm_name(a), n, bytes, result.us, ratio);
+        }
+    }
 }
 
 static void a_seed_gives_the_same_events(void **state) {
@@ -336,6 +391,9 @@ TEST_MAIN(test_comm_sim) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_ring_takes_the_time_of_the_formula),
         cmocka_unit_test(ranks_of_a_host_share_its_link),
+        cmocka_unit_test(links_are_free_until_a_message_starts),
+        cmocka_unit_test(trees_use_the_bandwidth),
+        cmocka_unit_test(the_cost_model_predicts_the_simulated_time),
         cmocka_unit_test(a_seed_gives_the_same_events),
         cmocka_unit_test(a_thousand_ranks_run_in_one_process),
         cmocka_unit_test(an_allgather_needs_few_connections),
