@@ -58,8 +58,8 @@ typedef struct kolo_value_info {
     int32_t producer;     /* index of the node in graph->nodes, -1 for leaves */
     kolo_init init;       /* PARAM, STATE */
     const float *initial; /* PARAM, STATE: its initial elements, borrowed; NULL: drawn by `init` */
-    kolo_shape canon; /* PARAM, STATE: as in files, unsplit; TEMP: of the largest slice, or rank 0 */
-    kolo_value grad;  /* PARAM: its gradient, once the gradient pass has run; else none */
+    kolo_shape canon;   /* PARAM, STATE: as in files, unsplit; TEMP: the largest slice, or rank 0 */
+    kolo_value grad;    /* PARAM: its gradient, once the gradient pass has run; else none */
     kolo_value next_of; /* TEMP: the PARAM or STATE whose next version this is, else none */
     bool frozen;        /* PARAM: has no gradient and no update */
     bool in_place;      /* PARAM, STATE: one version, which its update overwrites */
