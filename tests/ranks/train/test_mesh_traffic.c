@@ -212,7 +212,7 @@ static kolo_status body(kolo_comm *comm, const void *arg, void *result) {
 }
 
 static void bytes_on_the_wire_are_those_of_the_formulas(void **state) {
-    enum { STEPS = 6 };
+    enum { STEPS = 6, REPORTED = 256 /* bytes of a rank, in messages of their own */ };
     (void)state;
     for (size_t i = 0; i < KOLO_COUNT(cases); i++) {
         const traffic_job one = {i, 1}, several = {i, STEPS};
@@ -224,7 +224,8 @@ static void bytes_on_the_wire_are_those_of_the_formulas(void **state) {
             const double formula = cases[i].formula(r);
             print_message("%s, rank %d: %.0f bytes a step, formula %.0f: %.4f\n", cases[i].mesh, r,
                           measured, formula, measured / formula);
-            if (!(fabs(measured / formula - 1) < 0.01)) fail_msg("more than 1 %%");
+            const bool near = fabs(measured - formula) < 0.01 * formula + REPORTED;
+            if (!near) fail_msg("more than 1 %% and what steps report");
         }
     }
 }
