@@ -233,9 +233,27 @@ static kolo_status take_step(check *c, int64_t most) {
 
 /* ---- files ---- */
 
+/* Whether a worker began to write its file and did not come to the first line. */
+static bool is_begun(const check *c) {
+    const size_t n = (size_t)(c->end - c->at);
+    return c->rank > 0 && n < sizeof kolo_ledger_head - 1 &&
+           memcmp(c->at, kolo_ledger_head, n) == 0;
+}
+
+/* Whether worker 0 has made a step of a run with this worker. Before the first one all have begun
+ * their files; a run that is killed earlier may lack some. */
+static bool is_needed(const check *c, int rank) {
+    bool needed = rank == 0;
+    for (size_t i = 0; i < c->n_runs; i++) {
+        needed = needed || (c->runs[i].head.ranks > rank && c->runs[i].end > 0);
+    }
+    return needed;
+}
+
 static kolo_status read_lines(check *c, int64_t most) {
     c->line = 1;
     c->now = c->n_runs; /* none */
+    if (is_begun(c) && !is_needed(c, c->rank)) return KOLO_OK;
     if (!skip(c, kolo_ledger_head)) return fail_line(c, "is not that of a ledger");
     while (c->at < c->end) {
         c->line++;
@@ -259,8 +277,9 @@ static kolo_status read_file(check *c, int rank, int64_t most) {
     c->rank = rank;
     c->file = kolo_format("%s.%d", c->path, rank);
     if (!c->file) return KOLO_NOMEM(strlen(c->path));
-    kolo_status status = kolo_file_map(c->file, &view);
-    if (status == KOLO_OK) {
+    const bool reads = is_needed(c, rank) || kolo_file_exists(c->file);
+    kolo_status status = reads ? kolo_file_map(c->file, &view) : KOLO_OK;
+    if (reads && status == KOLO_OK) {
         c->at = view.data;
         c->end = c->at + view.bytes;
         status = read_lines(c, most);

@@ -74,6 +74,11 @@ static void the_check_counts_each_sample(void **state) {
         {HEAD RUN(1, 0, 0, 1) "epoch 0 step 0 of 3: 4 4 2\n" RUN(
              2, 0, 0, 1) "epoch 0 step 0 of 3: 4 0 2\n" AFTER(1, 3, 1, 0, 1),
          NULL, "epoch 1: 3 of 5 samples so far, none twice\n1 run, 1 steps, at most 1 workers\n"},
+        /* The first run was killed before its second worker had begun a file, or its first line. */
+        {HEAD RUN(1, 0, 0, 2) RUN(2, 0, 0, 1) "epoch 0 step 0 of 3: 4 0 2\n", NULL,
+         "epoch 1: 3 of 5 samples so far, none twice\n1 run, 1 steps, at most 2 workers\n"},
+        {HEAD RUN(1, 0, 0, 2) RUN(2, 0, 0, 1) "epoch 0 step 0 of 3: 4 0 2\n", "kolo led",
+         "epoch 1: 3 of 5 samples so far, none twice\n1 run, 1 steps, at most 2 workers\n"},
         /* The first run has no ledger, and then epochs without a line. */
         {HEAD RUN(1, 1, 0, 1) "epoch 0 step 1 of 2: 1 3\nepoch 3 step 1 of 2: 0 1\n", NULL,
          "epoch 1: 2 of 5 samples so far, none twice\nepochs 2 to 3: no samples\n"
@@ -127,7 +132,8 @@ static void damaged_ledgers_are_refused(void **state) {
          NULL, "other data"},
         {HEAD "lost 1 after 1 steps\n", NULL, "b.0: line 2"},
         {HEAD RUN(1, 0, 0, 1) "lost 1 after steps\n", NULL, "b.0: line 3"},
-        {HEAD RUN(1, 0, 0, 2), NULL, "b.1"},
+        {HEAD RUN(1, 0, 0, 2) "epoch 0 step 0 of 3: 4 0\n", NULL, "b.1"},
+        {HEAD RUN(1, 0, 0, 2) "epoch 0 step 0 of 3: 4 0\n", "kolo", "b.1: line 1"},
         {HEAD RUN(1, 0, 0, 2), HEAD "epoch 0 step 0 of 1: 1\n", "b.1: line 2"},
         {HEAD RUN(1, 0, 0, 2), HEAD RUN(3, 0, 1, 2) "epoch 0 step 0 of 1: 1\n",
          "b.1: line 3 is of a run that is not in the ledger of rank 0"},
