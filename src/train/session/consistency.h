@@ -35,7 +35,7 @@ typedef enum kolo_consistency_kind {
     KOLO_CONSISTENCY_DILOCO,
 } kolo_consistency_kind;
 
-typedef struct kolo_consistency {
+typedef struct kolo_consistency { /* a new member goes into kolo_consistency_hash, too */
     kolo_consistency_kind kind;
     int64_t steps;   /* of a lag, ahead of another rank, or between rounds */
     int drop;        /* gradients that a step does not wait for */
@@ -81,7 +81,7 @@ void kolo_consistency_print(int staleness, char text[KOLO_CONSISTENCY_NAME]);
 bool kolo_consistency_outlives(const kolo_consistency *consistency);
 /* Whether servers can have the policy, and whether an allreduce can. */
 bool kolo_consistency_is_for(const kolo_consistency *consistency, bool servers);
-/* The same of equal policies. */
+/* A hash of all members of the policy: the same of equal ones. */
 uint64_t kolo_consistency_hash(const kolo_consistency *consistency);
 /* With servers: the bound of kolo/parameters.h. */
 int kolo_consistency_staleness(const kolo_consistency *consistency);
