@@ -13,17 +13,25 @@
 enum { ALIGNMENT = 64, HUGE_PAGE = 2 << 20, BLOCK_MIN = 4096 };
 
 static _Thread_local long fail_countdown;
+static _Thread_local size_t fail_bytes;
 
 void kolo_alloc_fail_nth(long n) { fail_countdown = n; }
+void kolo_alloc_fail_bytes(size_t bytes) { fail_bytes = bytes; }
 
-/* Whether the test hook makes this allocation fail. */
-static bool fails_now(void) { return fail_countdown > 0 && --fail_countdown == 0; }
+/* Whether a test hook makes this allocation fail. */
+static bool fails_now(size_t bytes) {
+    if (fail_bytes > 0 && bytes == fail_bytes) {
+        fail_bytes = 0;
+        return true;
+    }
+    return fail_countdown > 0 && --fail_countdown == 0;
+}
 
 /* An aligned header before each block stores its size for kolo_realloc. */
 static size_t *header_of(void *block) { return (size_t *)((char *)block - ALIGNMENT); }
 
 void *kolo_alloc(size_t bytes) {
-    if (fails_now() || bytes > SIZE_MAX / 2) return NULL;
+    if (fails_now(bytes) || bytes > SIZE_MAX / 2) return NULL;
     char *raw = aligned_alloc(ALIGNMENT, kolo_round_up(bytes + ALIGNMENT, ALIGNMENT));
     if (!raw) return NULL;
     char *block = raw + ALIGNMENT;
@@ -56,7 +64,7 @@ char *kolo_strdup(const char *text) {
 }
 
 void *kolo_pages_map(size_t bytes) {
-    if (fails_now() || bytes > SIZE_MAX / 2) return NULL;
+    if (fails_now(bytes) || bytes > SIZE_MAX / 2) return NULL;
     /* Reserve one huge page more than requested and keep the part aligned to a huge page. */
     size_t size = kolo_round_up(bytes ? bytes : 1, HUGE_PAGE);
     char *raw = mmap(NULL, size + HUGE_PAGE, PROT_READ | PROT_WRITE,

@@ -21,6 +21,9 @@ KOLO_SHARED void kolo_free(void *block);
 KOLO_SHARED char *kolo_strdup(const char *text);
 /* Test hook: makes the n-th next allocation of this thread fail (0: none). */
 KOLO_SHARED void kolo_alloc_fail_nth(long n);
+/* Test hook: makes the next allocation of this thread of so many bytes fail (0: none). For tests of
+ * one allocation among others whose number depends on timing, as in communication. */
+KOLO_SHARED void kolo_alloc_fail_bytes(size_t bytes);
 
 /* The error to return when an allocation fails. */
 #define KOLO_NOMEM(bytes)                                                                          \

@@ -355,8 +355,14 @@ typedef struct short_of_memory {
     char error[256];
 } short_of_memory;
 
-/* The last stage has no memory for its n-th block in the second evaluation. */
+/* Which block the last stage has no memory for in the second evaluation. */
+typedef struct missing_block {
+    long nth; /* 0: the one of `bytes` */
+    size_t bytes;
+} missing_block;
+
 static kolo_status count_without_memory(kolo_comm *comm, const void *arg, void *result) {
+    const missing_block *missing = arg;
     short_of_memory *out = result;
     own_net_samples own;
     kolo_batch batch;
@@ -365,35 +371,48 @@ static kolo_status count_without_memory(kolo_comm *comm, const void *arg, void *
     KOLO_TRY(begin_count(comm, "pp=2", &own, &batch, &s));
     kolo_status status = kolo_session_evaluate(s, &batch, &metrics);
     if (status == KOLO_OK) status = kolo_barrier(comm);
-    if (status == KOLO_OK && kolo_comm_rank(comm) == 1) kolo_alloc_fail_nth(*(const long *)arg);
+    if (status == KOLO_OK && kolo_comm_rank(comm) == 1) {
+        kolo_alloc_fail_nth(missing->nth);
+        kolo_alloc_fail_bytes(missing->bytes);
+    }
     if (status == KOLO_OK) status = kolo_session_evaluate(s, &batch, &metrics);
     kolo_alloc_fail_nth(0);
+    kolo_alloc_fail_bytes(0);
     out->status = status;
     (void)snprintf(out->error, sizeof out->error, "%s", kolo_last_error());
     kolo_session_destroy(s);
     return KOLO_OK;
 }
 
-/* All stages end where one has no memory, and agree on it where it copies the counts. */
-static void stages_agree_on_missing_memory(void **state) {
+static void evaluate_without(missing_block missing, short_of_memory *stage) {
+    rank_job job = {.n = 2,
+                    .transport = RANKS_THREAD,
+                    .body = count_without_memory,
+                    .arg = &missing,
+                    .arg_bytes = sizeof missing,
+                    .results = stage,
+                    .result_bytes = sizeof stage[0]};
+    ASSERT_OK(run_rank_job(&job));
+    assert_int_equal(stage[0].status == KOLO_OK, stage[1].status == KOLO_OK);
+}
+
+/* All stages end where one has no memory, whatever for. */
+static void stages_end_on_missing_memory(void **state) {
     short_of_memory stage[2] = {{.status = KOLO_ERR_NOMEM}};
-    bool agreed = false;
-    char copy[64];
-    (void)snprintf(copy, sizeof copy, "rank 1: no memory for %d bytes",
-                   (int)(OWN_WORDS * OWN_WORDS * sizeof(double)));
-    for (long nth = 1; stage[0].status != KOLO_OK && !agreed; nth++) {
-        rank_job job = {.n = 2,
-                        .transport = RANKS_THREAD,
-                        .body = count_without_memory,
-                        .arg = &nth,
-                        .arg_bytes = sizeof nth,
-                        .results = stage,
-                        .result_bytes = sizeof stage[0]};
-        ASSERT_OK(run_rank_job(&job));
-        assert_int_equal(stage[0].status == KOLO_OK, stage[1].status == KOLO_OK);
-        agreed = strstr(stage[0].error, copy) && stage[0].status == KOLO_ERR_NOMEM;
+    for (long nth = 1; stage[0].status != KOLO_OK; nth++) {
+        evaluate_without((missing_block){.nth = nth}, stage);
     }
-    assert_true(agreed);
+}
+
+/* Where the last stage copies the counts, both stages have its error. */
+static void stages_agree_on_missing_memory(void **state) {
+    const missing_block counts = {.bytes = OWN_WORDS * OWN_WORDS * sizeof(double)};
+    short_of_memory stage[2];
+    evaluate_without(counts, stage);
+    char expected[64];
+    (void)snprintf(expected, sizeof expected, "rank 1: no memory for %zu bytes", counts.bytes);
+    assert_int_equal(stage[0].status, KOLO_ERR_NOMEM);
+    assert_non_null(strstr(stage[0].error, expected));
 }
 
 /* ---- data sets and runs ---- */
@@ -592,6 +611,7 @@ TEST_MAIN(test_session_meshes) {
         cmocka_unit_test(meshes_compute_what_one_rank_does),
         cmocka_unit_test(blocks_keep_the_bits),
         cmocka_unit_test(stages_share_the_counts),
+        cmocka_unit_test(stages_end_on_missing_memory),
         cmocka_unit_test(stages_agree_on_missing_memory),
         cmocka_unit_test(files_of_a_mesh_load_on_another),
         cmocka_unit_test(runs_resume_on_another_mesh),
