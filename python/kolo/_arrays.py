@@ -30,10 +30,18 @@ def numpy() -> Any:
     return np
 
 
+def check_unmasked(what: str, data: Any) -> None:
+    """The library has no masks: it would take the values that a mask hides."""
+    if numpy().ma.is_masked(data):
+        raise TypeError(f"{what} has masked elements: give them values first, as in numpy.ma.filled(data, 0)")
+
+
 def as_array(what: str, data: Any) -> Array:
     """A numpy array, an object with DLPack in main memory (a PyTorch tensor), or what numpy.asarray
-    takes; shares the memory where it can. ``what`` it is, for errors."""
+    takes; shares the memory where it can. ``what`` it is, for errors. Masked elements are refused."""
     np = numpy()
+    if isinstance(data, np.ma.MaskedArray):
+        check_unmasked(what, data)
     try:
         if isinstance(data, np.ndarray) or not hasattr(data, "__dlpack__"):
             return np.asarray(data)  # type: ignore[no-any-return]

@@ -94,6 +94,7 @@ def _describe(value: Any, arrays: List[Array]) -> Any:
     if isinstance(value, (np.ndarray, np.generic)):
         if value.dtype.hasobject or np.dtype(value.dtype.str) != value.dtype:  # objects, structures
             raise TypeError(f"an array of type {value.dtype} cannot be broadcast: give arrays of numbers")
+        _arrays.check_unmasked("an array", value)
         arrays.append(np.ascontiguousarray(value))
         return {"array" if isinstance(value, np.ndarray) else "scalar": [value.dtype.str, list(value.shape)]}
     if isinstance(value, dict):

@@ -55,6 +55,7 @@ for refused, text in ((object(), "of type object cannot be broadcast"), (cyclic,
                       (collections.namedtuple("Point", "x y")(1, 2), "of type Point"),
                       ({np.int64(1): 2}, "a key of type int64"), ({(np.float64(1),): 2}, "a key of type float64"),
                       ({frozenset(): 2}, "a key of type frozenset"), (np.array([None]), "an array of type object"),
+                      (np.ma.array([1, 2], mask=[0, 1]), "an array has masked elements"),
                       (np.zeros(2, [("a", "i4"), ("b", "f8")]), "an array of type [('a'")):
     kind = RecursionError if refused is cyclic and rank == 1 else TypeError
     expect_error(kind, text, hvd.broadcast_object, refused if rank == 1 else None, 1)

@@ -158,6 +158,18 @@ def test_byte_order():
     expect(ValueError, "foreign byte order", session.get, "out.weight", out=np.zeros((3, 5), swapped[0].dtype))
 
 
+def test_masks():
+    """Masked elements are refused: the library would compute with the values that they hide."""
+    x, y = samples(6)
+    hidden = np.ma.masked_greater(x, x.mean())
+    session = kolo.Session(two_layers, batch=6)
+    for call in (session.evaluate, session.step):
+        expect(TypeError, "field 'x' has masked elements", call, x=hidden, y=y)
+    expect(TypeError, "masked elements", kolo.Dataset, {"x": hidden, "y": y})
+    expect(TypeError, "masked elements", session.set, "out.weight", np.ma.masked_equal(np.zeros((3, 5)), 0))
+    assert session.evaluate(x=np.ma.array(x), y=y) == session.evaluate(x=x, y=y)  # nothing is masked
+
+
 def test_fit():
     x, y = samples(90)
     seen, lines = [], []
