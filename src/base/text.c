@@ -5,6 +5,8 @@
 
 #include <string.h>
 
+#define REPLACEMENT "\xef\xbf\xbd" /* U+FFFD for an invalid byte */
+
 void kolo_text_addv(kolo_text *t, const char *fmt, va_list args) {
     if (t->failed) return;
     va_list copy;
@@ -54,8 +56,22 @@ static void add_escape(kolo_text *t, unsigned char c) {
     } else if (c < 0x20 || c == 0x7f) {
         kolo_text_add(t, "\\u%04x", c);
     } else {
-        kolo_text_add(t, "\xef\xbf\xbd"); /* U+FFFD for an invalid byte */
+        kolo_text_add(t, REPLACEMENT);
     }
+}
+
+void kolo_text_add_utf8(kolo_text *t, const char *text) {
+    const char *run = text; /* start of the pending valid bytes */
+    for (const char *s = text; *s;) {
+        const int n = kolo_utf8_length((const unsigned char *)s);
+        if (n > 0) {
+            s += n;
+            continue;
+        }
+        kolo_text_add(t, "%.*s" REPLACEMENT, (int)(s - run), run);
+        run = ++s;
+    }
+    kolo_text_add(t, "%s", run);
 }
 
 void kolo_text_add_quoted(kolo_text *t, const char *text) {

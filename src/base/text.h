@@ -16,6 +16,8 @@ typedef struct kolo_text {
 } kolo_text;
 KOLO_SHARED void kolo_text_add(kolo_text *t, const char *fmt, ...) KOLO_PRINTF(2, 3);
 KOLO_SHARED void kolo_text_addv(kolo_text *t, const char *fmt, va_list args) KOLO_PRINTF(2, 0);
+/* Appends `text`. Each byte that is not valid UTF-8 becomes U+FFFD. */
+KOLO_SHARED void kolo_text_add_utf8(kolo_text *t, const char *text);
 /* Appends `text` as a JSON string, which is also a YAML one. Each byte that is not valid UTF-8
  * becomes U+FFFD. */
 KOLO_SHARED void kolo_text_add_quoted(kolo_text *t, const char *text);

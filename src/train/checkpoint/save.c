@@ -11,6 +11,7 @@
  * hashes once all ranks have written their parts. */
 #include "base/file.h"
 #include "base/task.h"
+#include "base/text.h"
 #include "train/checkpoint/checkpoint.h"
 #include "train/checkpoint/folder.h"
 #include "train/session/agree.h"
@@ -84,6 +85,16 @@ static kolo_status set_number(kolo_safetensors_writer *writer, const char *key, 
     return kolo_safetensors_set(writer, key, text);
 }
 
+/* Text of the user, such as a path, which may have other bytes than UTF-8. */
+static kolo_status set_text(kolo_safetensors_writer *writer, const char *key, const char *text) {
+    kolo_text valid = {0};
+    kolo_text_add_utf8(&valid, text);
+    const kolo_status status =
+        valid.failed ? KOLO_NOMEM(valid.length) : kolo_safetensors_set(writer, key, valid.text);
+    kolo_text_fini(&valid);
+    return status;
+}
+
 /* The mesh, and which ranks of it hold each tensor that not all of them hold. */
 static kolo_status add_holders(const saving *s) {
     kolo_text text = {0};
@@ -104,12 +115,11 @@ static kolo_status add_metadata(kolo_safetensors_writer *writer, const kolo_chec
     char sample[SAMPLE_TEXT];
     KOLO_TRY(kolo_safetensors_set(writer, "format", "pt"));
     KOLO_TRY(kolo_safetensors_set(writer, "kolo", kolo_version()));
-    KOLO_TRY(kolo_safetensors_set(writer, "model", info->model));
-    KOLO_TRY(kolo_safetensors_set(writer, "model_options",
-                                  info->model_options ? info->model_options : ""));
+    KOLO_TRY(set_text(writer, "model", info->model));
+    KOLO_TRY(set_text(writer, "model_options", info->model_options ? info->model_options : ""));
     KOLO_TRY(kolo_safetensors_set(writer, "sample", sample_text(&info->sample, sample)));
     KOLO_TRY(set_number(writer, "classes", (uint64_t)info->classes));
-    if (info->data) KOLO_TRY(kolo_safetensors_set(writer, "data", info->data));
+    if (info->data) KOLO_TRY(set_text(writer, "data", info->data));
     KOLO_TRY(set_number(writer, "epochs", (uint64_t)info->epochs));
     KOLO_TRY(set_number(writer, "steps", (uint64_t)info->steps));
     KOLO_TRY(set_number(writer, "seed", info->seed));

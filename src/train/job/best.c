@@ -5,6 +5,7 @@
 #include "base/file.h"
 #include "base/memory.h"
 #include "base/number.h"
+#include "base/text.h"
 #include "train/checkpoint/checkpoint.h"
 #include "train/checkpoint/folder.h"
 #include "train/job/job.h"
@@ -28,7 +29,14 @@ static bool is_out_of_patience(const kolo_job *j) {
     return patience > 0 && j->state.stale >= patience;
 }
 
-static bool equal(const char *a, const char *b) { return strcmp(a ? a : "", b ? b : "") == 0; }
+/* Whether text of a checkpoint is that of an option: it is stored as UTF-8. */
+static bool equal(const char *stored, const char *option) {
+    kolo_text valid = {0};
+    kolo_text_add_utf8(&valid, option ? option : "");
+    const bool same = !valid.failed && strcmp(stored ? stored : "", valid.text) == 0;
+    kolo_text_fini(&valid);
+    return same;
+}
 
 /* Whether weights in the folder of a run that starts anew are of the same one, started before. */
 static kolo_status check_run(const kolo_job *j, const kolo_checkpoint *c) {

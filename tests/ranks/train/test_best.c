@@ -155,6 +155,27 @@ static void better_weights_of_an_earlier_start_are_kept(void **state) {
     assert_weights_of(best);
 }
 
+/* The same with a path that is not UTF-8, which checkpoints hold in another form. */
+static void any_path_of_data_is_recognized(void **state) {
+    static const char job[] =
+        "train --model mlp:hidden=4 --data csv:t\xff.csv,split=0.25 --no-recipe --threads 1 "
+        "--batch 8 "
+        "--steps 4 --eval-every-steps 1 --keep-best loss --out run --progress none";
+    forget_run();
+    FILE *f = fopen("t\xff.csv", "w");
+    assert_non_null(f);
+    (void)fprintf(f, "a,b,class\n");
+    for (int i = 0; i < 40; i++) (void)fprintf(f, "%d,%d,%d\n", i % 7, i % 5, i % 2);
+    assert_int_equal(fclose(f), 0);
+    char line[512];
+    snprintf(line, sizeof line, "%s --resume latest", job);
+    for (int i = 0; i < 2; i++) {
+        if (test_run(line) != 0) fail_msg("%s", test_contents("err"));
+        assert_int_equal(unlink("run/checkpoint-final.safetensors"), 0);
+    }
+    assert_int_equal(unlink("t\xff.csv"), 0);
+}
+
 /* A run was resumed with --keep-best, which it had not before: the first weights are written. */
 static void a_record_without_weights_does_not_count(void **state) {
     const best_case without = {"", NULL, false};
@@ -224,6 +245,7 @@ TEST_MAIN(test_best) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_best_is_that_of_the_evaluations),
         cmocka_unit_test(better_weights_of_an_earlier_start_are_kept),
+        cmocka_unit_test(any_path_of_data_is_recognized),
         cmocka_unit_test(a_record_without_weights_does_not_count),
         cmocka_unit_test(workers_that_step_alone_end_together),
         cmocka_unit_test(options_without_effect_are_refused),

@@ -90,6 +90,23 @@ static void what_is_saved_comes_back_in_any_layout(void **state) {
     remove(path);
 }
 
+/* Paths may have other bytes than UTF-8, which a header may not: the run's weights are saved all
+ * the same. */
+static void bytes_that_are_no_utf8_are_replaced(void **state) {
+    kolo_session *session = make_session("mlp", NULL, KOLO_KERNELS_BEST, 1);
+    kolo_checkpoint_info info = info_of("net\xc3.onnx", "name=\x80");
+    info.data = "mnist:z\xff/\xc3\xa9,split=0.1";
+    ASSERT_OK(kolo_checkpoint_save(path, kolo_session_store(session), &info));
+    kolo_checkpoint c;
+    ASSERT_OK(kolo_checkpoint_open(path, &c));
+    assert_string_equal(c.info.model, "net\xef\xbf\xbd.onnx");
+    assert_string_equal(c.info.model_options, "name=\xef\xbf\xbd");
+    assert_string_equal(c.info.data, "mnist:z\xef\xbf\xbd/\xc3\xa9,split=0.1");
+    kolo_checkpoint_close(&c);
+    kolo_session_destroy(session);
+    remove(path);
+}
+
 typedef struct other_model {
     const char *model, *options; /* that the checkpoint holds */
     const char *text;            /* error of loading it into mlp with hidden=16 */
@@ -241,6 +258,7 @@ static void garbage_is_refused(void **state) {
 TEST_MAIN(test_checkpoint) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_is_saved_comes_back_in_any_layout),
+        cmocka_unit_test(bytes_that_are_no_utf8_are_replaced),
         cmocka_unit_test(a_hash_is_of_numbers_in_any_layout),
         cmocka_unit_test(another_model_is_refused_and_changes_nothing),
         cmocka_unit_test(metadata_is_checked),
