@@ -300,7 +300,8 @@ typedef struct kolo_train_opts {
     kolo_algorithm algorithm;
     const char *out_dir; /* output folder of metrics.jsonl, config.yaml and checkpoints; ARG if it
                             holds a checkpoint of another run; NULL: none */
-    const char *resolved_config; /* contents of config.yaml */
+    const char *resolved_config; /* contents of config.yaml; ARG if they begin with a comment, and
+                                    the file exists and begins otherwise: it is the user's */
     const char *recipe; /* a line on where options come from: a notice at the start; NULL: none */
     const char *trace;  /* output file: the latest steps on full batches of all ranks as a Chrome
                            trace (open it in Perfetto); NULL: none */
