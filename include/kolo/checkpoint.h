@@ -49,7 +49,8 @@ KOLO_API const char *kolo_checkpoint_format_name(kolo_checkpoint_format format);
 
 /* Writes the parameters of a checkpoint of Kolo to the file `to`, with tensors named by `format`,
  * or its network as an ONNX file (docs/onnx.md). UNSUPPORTED: an op that ONNX does not have. ARG:
- * the format is unknown or does not support the model; FORMAT, IO. */
+ * the format is unknown or does not support the model, or `to` is the file `from`, which stays as
+ * it is; FORMAT, IO. */
 KOLO_API kolo_status kolo_checkpoint_export(const char *from, const char *to,
                                             kolo_checkpoint_format format);
 

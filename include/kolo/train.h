@@ -283,6 +283,8 @@ typedef struct kolo_train_opts {
     kolo_autotune autotune;
     const char *tuning; /* file of measured times, read and written by rank 0; NULL: none. The times
                            that were used are also written to tuning.txt in out_dir */
+    bool tuning_is_cache; /* with KOLO_AUTOTUNE_ON a file that is damaged, of another version or no
+                             tuning file is replaced; without it, refused (ARG) */
     kolo_train_notice notice; /* called on rank 0, on damaged images on any rank and by any thread;
                                  may be NULL */
     void *notice_arg;
@@ -298,7 +300,8 @@ typedef struct kolo_train_opts {
     kolo_algorithm algorithm;
     const char *out_dir; /* output folder of metrics.jsonl, config.yaml and checkpoints; ARG if it
                             holds a checkpoint of another run; NULL: none */
-    const char *resolved_config; /* contents of config.yaml */
+    const char *resolved_config; /* contents of config.yaml; ARG if they begin with a comment, and
+                                    the file exists and begins otherwise: it is the user's */
     const char *recipe; /* a line on where options come from: a notice at the start; NULL: none */
     const char *trace;  /* output file: the latest steps on full batches of all ranks as a Chrome
                            trace (open it in Perfetto); NULL: none */
@@ -493,6 +496,7 @@ typedef struct kolo_eval_opts {
     const char *device;     /* as in kolo_train_opts */
     kolo_autotune autotune; /* this and the rest as in kolo_train_opts */
     const char *tuning;
+    bool tuning_is_cache;
     kolo_train_notice notice;
     void *notice_arg;
 } kolo_eval_opts;

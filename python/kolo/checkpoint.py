@@ -39,6 +39,7 @@ def compare(a: Path, b: Path) -> Tuple[bool, str]:
 
 def export(source: Path, to: Path, names: str = "native") -> None:
     """Writes the parameters of a checkpoint with the tensor names of a convention, such as
-    "torchvision", or as an "onnx" file: `kolo help checkpoint export` lists the names."""
+    "torchvision", or as an "onnx" file: `kolo help checkpoint export` lists the names. `to` must be
+    another file than `source`."""
     _lib.kolo_checkpoint_export(os.fsencode(source), os.fsencode(to),
                                 code_of("kolo_checkpoint_format", "names", names))

@@ -571,6 +571,11 @@ bool kolo_folder_exists(const char *path) {
     return stat(path, &info) == 0 && S_ISDIR(info.st_mode);
 }
 
+bool kolo_file_regular(const char *path) {
+    struct stat info;
+    return stat(path, &info) == 0 && S_ISREG(info.st_mode);
+}
+
 bool kolo_file_exists(const char *path) {
     struct stat info;
     return stat(path, &info) == 0;

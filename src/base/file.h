@@ -110,9 +110,10 @@ KOLO_SHARED kolo_status kolo_file_remove(const char *path);
 /* A path that does not depend on the working folder, for kolo_free; NULL: no memory. */
 KOLO_SHARED char *kolo_file_absolute(const char *path);
 
-/* Whether a path is a folder; whether it exists; the same, and a link to nothing does; whether two
- * paths are the same file. */
+/* Whether a path is a folder; whether it is a file with contents of its own, no device or pipe;
+ * whether it exists; the same, and a link to nothing does; whether two paths are the same file. */
 KOLO_SHARED bool kolo_folder_exists(const char *path);
+KOLO_SHARED bool kolo_file_regular(const char *path);
 KOLO_SHARED bool kolo_file_exists(const char *path);
 KOLO_SHARED bool kolo_name_exists(const char *path);
 KOLO_SHARED bool kolo_file_same(const char *a, const char *b);

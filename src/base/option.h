@@ -46,6 +46,7 @@ typedef struct kolo_option {
      * config file refers to the file's folder; NULL: there is none, as in all values of a row
      * without it. */
     const char *(*path)(const char *text, const char *after, size_t *length);
+    bool written;               /* the path is a file that the command writes; else it reads it */
     const char *metavar;        /* the value's name in help; NULL for flags, and for choices that
                                    are listed in its place */
     const char *preset;         /* default, as written by a user; NULL: none */

@@ -10,6 +10,7 @@
 #include "cli/options/config.h"
 #include "cli/options/options.h"
 #include "cli/output/exit_status.h"
+#include "cli/output/output.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -26,7 +27,8 @@ static const kolo_option_command commands[] = {
 #undef COMMAND
 };
 
-/* Reads the arguments, then the config file, and checks that required options are given. */
+/* Reads the arguments, then the config file, and checks that required options are given and that
+ * files have one use. */
 static kolo_status resolve(kolo_options *o, const kolo_option_table *table,
                            const kolo_option_command *command, int argc, char **argv) {
     KOLO_TRY(kolo_options_init(o, table, command));
@@ -38,7 +40,8 @@ static kolo_status resolve(kolo_options *o, const kolo_option_table *table,
     } else if (kolo_options_has(o, "resume")) {
         KOLO_TRY(config_read_run(o, kolo_options_text(o, "resume")));
     }
-    return kolo_options_check(o);
+    KOLO_TRY(kolo_options_check(o));
+    return output_check_files(o);
 }
 
 /* Opens /dev/null for standard descriptors that are closed, so that no other file gets their

@@ -138,21 +138,6 @@ static kolo_status predict_lines(const kolo_eval_opts *model, kolo_predict_opts 
     return status;
 }
 
-/* The predictions must not replace what they are made of. */
-static kolo_status check_out(const char *out, const kolo_eval_opts *model) {
-    size_t length;
-    bool same = out && model->checkpoint && kolo_file_same(out, model->checkpoint);
-    const char *path = out && model->data ? kolo_dataset_path(model->data, NULL, &length) : NULL;
-    for (; path && !same; path = kolo_dataset_path(model->data, path, &length)) {
-        char *file = kolo_format("%.*s", (int)length, path);
-        if (!file) return KOLO_NOMEM(length);
-        same = kolo_file_same(out, file);
-        kolo_free(file);
-    }
-    if (!same) return KOLO_OK;
-    return KOLO_FAIL(KOLO_ERR_ARG, "--out %s is the file that is read: choose another", out);
-}
-
 static kolo_status predict(kolo_options *o) {
     const char *out = kolo_options_text(o, "out");
     kolo_eval_opts model = {.threads = (int)kolo_options_int(o, "threads"),
@@ -160,7 +145,6 @@ static kolo_status predict(kolo_options *o) {
     kolo_predict_opts opts = {.output = kolo_options_text(o, "output"),
                               .samples = kolo_options_int(o, "samples")};
     KOLO_TRY(train_opts_trained(o, &model));
-    KOLO_TRY(check_out(out, &model));
     if (model.threads == 0) model.threads = kolo_processors();
     size_t length = out ? strlen(out) : 0, tail = sizeof extension - 1;
     if (length > tail && strcmp(out + length - tail, extension) == 0) {

@@ -339,6 +339,7 @@ kolo_status train_opts_trained(kolo_options *o, kolo_eval_opts *opts) {
     opts->batch = kolo_options_int(o, "batch");
     opts->autotune = (kolo_autotune)kolo_options_choice(o, "autotune");
     KOLO_TRY(train_opts_tuning(o, &opts->tuning));
+    opts->tuning_is_cache = !kolo_options_text(o, "tuning");
     if (!kolo_options_given(o, "model")) return KOLO_OK;
     return train_opts_model(o, &opts->model, &opts->model_options);
 }
@@ -367,5 +368,6 @@ kolo_status train_opts_make(kolo_options *o, int threads, kolo_train_opts *opts)
     opts->autotune = (kolo_autotune)kolo_options_choice(o, "autotune");
     opts->notice = train_opts_notice;
     KOLO_TRY(train_opts_tuning(o, &opts->tuning));
+    opts->tuning_is_cache = !kolo_options_text(o, "tuning");
     return train_opts_model(o, &opts->model, &opts->model_options);
 }

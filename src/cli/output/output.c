@@ -21,6 +21,46 @@ kolo_status output_print(const kolo_text *text) {
     return KOLO_OK;
 }
 
+/* Whether writing `file` replaces the one at `path`. A device is no file to replace. */
+static bool replaces(const char *file, const char *path) {
+    if (!kolo_file_exists(file)) return strcmp(file, path) == 0;
+    return kolo_file_regular(file) && kolo_file_same(file, path);
+}
+
+/* Checks a file that the option `row` writes against the paths of `other`. */
+static kolo_status check_paths(const kolo_options *o, const kolo_option *row, const char *file,
+                               const kolo_option *other) {
+    const char *text = kolo_options_text(o, other->name);
+    size_t length;
+    bool found = false;
+    const char *at = text ? other->path(text, NULL, &length) : NULL;
+    for (; at && !found; at = other->path(text, at, &length)) {
+        char *path = kolo_format("%.*s", (int)length, at);
+        if (!path) return KOLO_NOMEM(length);
+        found = replaces(file, path);
+        kolo_free(path);
+    }
+    if (!found) return KOLO_OK;
+    return KOLO_FAIL(KOLO_ERR_ARG, "--%s %s is the file that --%s %s: choose another", row->name,
+                     file, other->name, other->written ? "writes" : "reads");
+}
+
+kolo_status output_check_files(const kolo_options *o) {
+    const uint32_t command = o->command->bit;
+    const kolo_option *rows = o->table->rows, *end = rows + o->table->n_rows;
+    for (const kolo_option *row = rows; row < end; row++) {
+        if (!row->written || !(row->commands & command)) continue;
+        const char *text = kolo_options_text(o, row->name);
+        size_t length;
+        const char *file = text ? row->path(text, NULL, &length) : NULL;
+        for (const kolo_option *other = rows; file && other < end; other++) {
+            if (other == row || !other->path || !(other->commands & command)) continue;
+            KOLO_TRY(check_paths(o, row, file, other));
+        }
+    }
+    return KOLO_OK;
+}
+
 kolo_status output_check_json(const char *path) {
     if (!path || strcmp(path, "-") == 0) return KOLO_OK;
     kolo_file_writer *writer;

@@ -1,6 +1,7 @@
 #pragma once
 /* Standard output, and results as JSON. */
 
+#include "base/option.h"
 #include "base/text.h"
 #include "kolo/status.h"
 
@@ -8,6 +9,9 @@
 
 /* Prints a text on standard output. IO: it cannot be written. */
 kolo_status output_print(const kolo_text *text);
+/* Checks that no file that a command writes is one that it reads or another one that it writes,
+ * before the work starts. ARG. */
+kolo_status output_check_files(const kolo_options *o);
 /* Checks whether the file of --json can be written, before the work starts. IO. */
 kolo_status output_check_json(const char *path);
 /* Prints rows of a table, where output_result prints one with that `path`. */

@@ -1,4 +1,5 @@
 /* Exporting the parameters of a checkpoint, under our names or those of another convention. */
+#include "base/file.h"
 #include "base/memory.h"
 #include "kolo/checkpoint.h"
 #include "train/checkpoint/checkpoint.h"
@@ -93,6 +94,9 @@ kolo_status kolo_checkpoint_export(const char *from, const char *to,
     const kolo_names *names;
     kolo_safetensors_writer *writer = NULL;
     kolo_arena arena = {0};
+    if (kolo_file_same(from, to)) {
+        return KOLO_FAIL(KOLO_ERR_ARG, "%s is the checkpoint to export: choose another file", to);
+    }
     KOLO_TRY(kolo_checkpoint_open(from, &c));
     if (format == KOLO_FORMAT_ONNX) {
         kolo_status exported = kolo_checkpoint_export_onnx(&c, to);

@@ -229,7 +229,9 @@ static kolo_status inspect_folder(kolo_setup *setup, const char *path, kolo_resu
     r->tuning = kolo_format("%stuning.txt", folder);
     kolo_free(folder);
     if (!r->tuning) return KOLO_NOMEM(strlen(path));
-    if (kolo_file_exists(r->tuning)) setup->opts.tuning = r->tuning;
+    if (!kolo_file_exists(r->tuning)) return KOLO_OK;
+    setup->opts.tuning = r->tuning;
+    setup->opts.tuning_is_cache = false;
     return KOLO_OK;
 }
 

@@ -75,6 +75,7 @@ static kolo_status open_alone(const kolo_eval_opts *opts, kolo_trained *t) {
     t->setup = (kolo_setup){
         .opts = {.autotune = o->autotune,
                  .tuning = o->tuning,
+                 .tuning_is_cache = o->tuning_is_cache,
                  .notice = o->notice,
                  .notice_arg = o->notice_arg},
         .session = {.model = name,

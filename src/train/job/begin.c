@@ -143,7 +143,7 @@ static kolo_status open_files(kolo_job *j) {
     bool named = j->resume.here && !kolo_folder_exists(o->resume); /* maybe not the latest */
     if (named) KOLO_TRY(kolo_checkpoint_folder_check_latest(o->out_dir, step));
     const bool again = o->resume_if_any && o->keep_best;
-    return kolo_run_files_open(o->out_dir, step, again, &j->files);
+    return kolo_run_files_open(o->out_dir, o->resolved_config, step, again, &j->files);
 }
 
 /* Informs the user where the metrics are, unless the port was given. */

@@ -162,5 +162,6 @@ kolo_status kolo_train_check(const kolo_train_opts *opts, int workers) {
     kolo_setup setup;
     KOLO_TRY(kolo_setup_open(opts, workers, &setup));
     kolo_setup_close(&setup);
-    return opts->out_dir ? kolo_run_files_try(opts->out_dir, opts->resume) : KOLO_OK;
+    return opts->out_dir ? kolo_run_files_try(opts->out_dir, opts->resolved_config, opts->resume)
+                         : KOLO_OK;
 }

@@ -30,8 +30,24 @@ static kolo_status try_checkpoint(const char *path) {
     return KOLO_OK;
 }
 
+/* A config.yaml that the user has written stays: one that lacks the comment on the first line of
+ * `config`. NULL: none is going to be written. */
+static kolo_status check_config(const char *path, const char *config) {
+    kolo_file_view view;
+    if (!config || *config != '#' || !kolo_file_exists(path)) return KOLO_OK;
+    KOLO_TRY(kolo_file_map(path, &view));
+    const size_t line = strcspn(config, "\n");
+    const bool own = view.bytes == 0 || (view.bytes >= line && !memcmp(view.data, config, line));
+    kolo_file_unmap(&view);
+    if (own) return KOLO_OK;
+    return KOLO_FAIL(KOLO_ERR_ARG,
+                     "%s is not of a run, and the options of this run would replace it: choose "
+                     "another folder with --out",
+                     path);
+}
+
 /* metrics.jsonl is locked while it is open: one job writes to a folder. */
-static kolo_status open_files(kolo_run_files *f, const char *folder) {
+static kolo_status open_files(kolo_run_files *f, const char *folder, const char *config) {
     f->folder = kolo_strdup(folder);
     f->config = kolo_format("%s/config.yaml", folder);
     f->metrics = kolo_format("%s/metrics.jsonl", folder);
@@ -41,6 +57,7 @@ static kolo_status open_files(kolo_run_files *f, const char *folder) {
     if (!f->folder || !f->config || !f->metrics || !f->curve || !f->checkpoint || !f->best) {
         return KOLO_NOMEM(strlen(folder));
     }
+    KOLO_TRY(check_config(f->config, config));
     KOLO_TRY(kolo_folder_make(folder));
     KOLO_TRY(kolo_file_open_locked(f->metrics, &f->lines));
     return try_checkpoint(f->checkpoint);
@@ -82,20 +99,20 @@ kolo_status kolo_run_files_begin(kolo_run_files *f, const char *config, int64_t 
     return config ? kolo_file_write(f->config, config, strlen(config)) : KOLO_OK;
 }
 
-kolo_status kolo_run_files_try(const char *folder, bool resumes) {
+kolo_status kolo_run_files_try(const char *folder, const char *config, bool resumes) {
     kolo_run_files *f = kolo_zalloc(sizeof *f);
     if (!f) return KOLO_NOMEM(sizeof *f);
-    kolo_status status = open_files(f, folder);
+    kolo_status status = open_files(f, folder, config);
     if (status == KOLO_OK && !resumes) status = check_new(f, false);
     kolo_run_files_close(f);
     return status;
 }
 
-kolo_status kolo_run_files_open(const char *folder, int64_t step, bool again,
+kolo_status kolo_run_files_open(const char *folder, const char *config, int64_t step, bool again,
                                 kolo_run_files **files) {
     kolo_run_files *f = kolo_zalloc(sizeof *f);
     if (!f) return KOLO_NOMEM(sizeof *f);
-    kolo_status status = open_files(f, folder);
+    kolo_status status = open_files(f, folder, config);
     if (status == KOLO_OK && step == 0) status = check_new(f, again);
     if (status != KOLO_OK) {
         kolo_run_files_close(f);

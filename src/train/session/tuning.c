@@ -30,17 +30,24 @@ static void describe_machine(kolo_text *text) {
 
 /* ---- the file ---- */
 
-static void read_file(const tuning *t) {
-    const char *path = t->setup->opts.tuning;
+/* A file that cannot be read is ignored, unless measuring would replace one that is not a cache. */
+static kolo_status read_file(const tuning *t) {
+    const kolo_train_opts *o = &t->setup->opts;
     char *text = NULL;
-    size_t bytes;
-    if (!path || !kolo_file_exists(path)) return;
-    kolo_status status = kolo_file_read(path, MOST_BYTES, &text, &bytes);
-    if (status == KOLO_OK) status = kolo_tuner_read(t->tuner, path, text);
+    size_t bytes = 0;
+    if (!o->tuning || !kolo_file_exists(o->tuning)) return KOLO_OK;
+    kolo_status status = kolo_file_read(o->tuning, MOST_BYTES, &text, &bytes);
+    if (status == KOLO_OK && bytes > 0) status = kolo_tuner_read(t->tuner, o->tuning, text);
     kolo_free(text);
-    if (status != KOLO_OK)
-        kolo_notify(&t->setup->opts, KOLO_NOTICE_WARNING, "autotune: ignored: %s",
-                    kolo_last_error());
+    if (status == KOLO_OK || status == KOLO_ERR_NOMEM) return status;
+    if (o->autotune == KOLO_AUTOTUNE_ON && !o->tuning_is_cache) {
+        return KOLO_FAIL(KOLO_ERR_ARG,
+                         "%s; --autotune on would replace this file: choose another with --tuning, "
+                         "or remove it",
+                         kolo_last_error());
+    }
+    kolo_notify(o, KOLO_NOTICE_WARNING, "autotune: ignored: %s", kolo_last_error());
+    return KOLO_OK;
 }
 
 static kolo_status write_file(const kolo_tuner *tuner, bool asked_only, const char *path) {
@@ -117,7 +124,7 @@ static kolo_status measure(tuning *t) {
 }
 
 static kolo_status fill(tuning *t) {
-    read_file(t);
+    KOLO_TRY(read_file(t));
     if (t->setup->opts.autotune != KOLO_AUTOTUNE_ON) return KOLO_OK;
     int64_t start = kolo_now_ns();
     kolo_tuner_measure(t->tuner, true, show_measured, t);

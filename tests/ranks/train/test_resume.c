@@ -369,6 +369,17 @@ static void parameters_are_read_without_the_state(void **state) {
                                       &equal, &text));
     if (!equal) fail_msg("%s", text);
     kolo_checkpoint_text_free(text);
+    static const kolo_checkpoint_format formats[] = {KOLO_FORMAT_NATIVE, KOLO_FORMAT_ONNX};
+    for (size_t i = 0; i < KOLO_COUNT(formats); i++) {
+        assert_int_equal(
+            kolo_checkpoint_export(path, "run/../run/checkpoint-4.safetensors", formats[i]),
+            KOLO_ERR_ARG);
+        assert_string_equal(kolo_last_error(), "run/../run/checkpoint-4.safetensors is the "
+                                               "checkpoint to export: choose another file");
+    }
+    ASSERT_OK(kolo_checkpoint_describe(path, &text)); /* still resumable */
+    assert_non_null(strstr(text, "training       version 2: a run can be resumed from it\n"));
+    kolo_checkpoint_text_free(text);
     kolo_train_opts anew = {.model = "lenet", .data = opts.data, .init = path, .no_eval = true};
     train_well(2, &anew);
     forget();

@@ -135,7 +135,7 @@ static void what_was_trained_stays_until_it_is_replaced(void **state) {
     kolo_train_opts opts = four_steps;
     train_well(1, &opts);
     kolo_run_files *files; /* of a run that goes on from step 2 and is killed */
-    ASSERT_OK(kolo_run_files_open("run", 2, false, &files));
+    ASSERT_OK(kolo_run_files_open("run", NULL, 2, false, &files));
     ASSERT_OK(kolo_run_files_begin(files, NULL, 2));
     kolo_run_files_close(files);
     assert_true(kolo_file_exists("run/checkpoint-final.safetensors"));

@@ -3,6 +3,7 @@
 #define _GNU_SOURCE
 #include "base/compiler.h"
 #include "base/file.h"
+#include "base/memory.h"
 #include "base/process.h"
 #include "support/command.h"
 #include "support/folder.h"
@@ -233,6 +234,61 @@ static void measured_times_are_stored(void **state) {
     kolo_free(output);
 }
 
+/* A file of the user's choice, unlike the one in the cache folder. */
+static void files_that_hold_no_times_are_kept(void **state) {
+    static const char *const files[][2] = {
+        {"1,2,0\n", "d.csv does not begin with \"kolo tuning 1\""},
+        {"kolo tuning 2\n", "d.csv does not begin with \"kolo tuning 1\""},
+        {"kolo tuning 1\n0.5 a\nb\n", "d.csv, line 3: expected \"seconds key\""},
+    };
+    static const char *const commands[] = {
+        "bench train --model mlp --batch 8 --threads 1 --steps 2",
+        "bench train --model mlp --batch 8 --threads 1 --steps 2 --workers 2",
+        "train --model lenet --no-recipe --data synthetic:N=64,test=8 --batch 16 --threads 1 "
+        "--steps 2",
+        "profile --model lenet --batch 8 --threads 1",
+    };
+    for (size_t i = 0; i < KOLO_COUNT(files) * KOLO_COUNT(commands); i++) {
+        const char *const *file = files[i % KOLO_COUNT(files)];
+        char command[256], error[256];
+        snprintf(command, sizeof command, "%s --autotune on --tuning d.csv",
+                 commands[i / KOLO_COUNT(files)]);
+        snprintf(error, sizeof error,
+                 "kolo: %s; --autotune on would replace this file: choose another with --tuning, "
+                 "or remove it\n",
+                 file[1]);
+        ASSERT_OK(kolo_file_write("d.csv", file[0], strlen(file[0])));
+        test_run_fails(command, 2, error);
+        char *now = test_contents("d.csv");
+        assert_string_equal(now, file[0]);
+        kolo_free(now);
+    }
+    /* An empty one has nothing to lose. */
+    char command[256];
+    snprintf(command, sizeof command, "%s --autotune on --tuning d.csv", commands[2]);
+    ASSERT_OK(kolo_file_write("d.csv", "", 0));
+    assert_int_equal(test_run(command), 0);
+    assert_true(lines_of("d.csv") > 5);
+}
+
+static void a_cache_of_another_version_is_replaced(void **state) {
+    char *folder = kolo_file_absolute("cache"), *before = getenv("XDG_CACHE_HOME");
+    char *kept = before ? kolo_strdup(before) : NULL;
+    assert_int_equal(setenv("XDG_CACHE_HOME", folder, 1), 0);
+    ASSERT_OK(kolo_folder_make("cache/kolo"));
+    ASSERT_OK(kolo_file_write("cache/kolo/tuning.txt", "kolo tuning 0\n", 14));
+    assert_int_equal(
+        test_run("train --model lenet --data synthetic:N=64,test=8 --batch 16 --threads 1 "
+                 "--steps 2 --autotune on"),
+        0);
+    assert_true(test_contains("err", "ignored: "));
+    assert_true(lines_of("cache/kolo/tuning.txt") > 5);
+    if (kept) assert_int_equal(setenv("XDG_CACHE_HOME", kept, 1), 0);
+    if (!kept) unsetenv("XDG_CACHE_HOME");
+    kolo_free(folder);
+    kolo_free(kept);
+}
+
 static void allreduces_are_measured(void **state) {
     assert_int_equal(test_run("bench allreduce -n 2 --sizes 8,1K --seconds 0.02 --work --json -"),
                      0);
@@ -436,6 +492,8 @@ TEST_MAIN(test_command_bench) {
         cmocka_unit_test(stages_of_loaders_are_measured),
         cmocka_unit_test(waiting_threads_sleep),
         cmocka_unit_test(measured_times_are_stored),
+        cmocka_unit_test(files_that_hold_no_times_are_kept),
+        cmocka_unit_test(a_cache_of_another_version_is_replaced),
         cmocka_unit_test(allreduces_are_measured),
         cmocka_unit_test(servers_are_measured),
         cmocka_unit_test(codecs_are_measured),

@@ -268,6 +268,30 @@ static void the_command_line_sets_the_length_of_a_run(void **state) {
                    "--resume long, or choose another folder with --out\n");
 }
 
+/* One that a run has written is replaced by that of the next run. */
+static void a_config_of_the_user_is_kept(void **state) {
+    static const char own[] =
+        "recipe: false\nmodel: mlp:hidden=4\ndata: synthetic:N=40,test=4\nsteps: 2\n";
+    const char *const commands[] = {
+        "train --config job/config.yaml --out job",
+        "train --config job/config.yaml --out job --workers 2",
+        "train --config job/config.yaml --out job --resume latest --quiet"};
+    ASSERT_OK(kolo_folder_make("job"));
+    ASSERT_OK(kolo_file_write("job/config.yaml", own, strlen(own)));
+    for (size_t i = 0; i < KOLO_COUNT(commands); i++) {
+        test_run_fails(commands[i], 2,
+                       "kolo: job/config.yaml is not of a run, and the options of this run would "
+                       "replace it: choose another folder with --out\n");
+        char *now = test_contents("job/config.yaml");
+        assert_string_equal(now, own);
+        kolo_free(now);
+    }
+    assert_int_equal(system("test \"$(ls job)\" = config.yaml"), 0);
+    assert_int_equal(test_run("train --config job/config.yaml --out job2"), 0);
+    assert_int_equal(system("rm job2/checkpoint*"), 0);
+    assert_int_equal(test_run("train --config job2/config.yaml --out job2"), 0);
+}
+
 TEST_MAIN(test_command_config) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(config_files_must_be_text),
@@ -278,6 +302,7 @@ TEST_MAIN(test_command_config) {
         cmocka_unit_test(paths_in_a_config_refer_to_its_folder),
         cmocka_unit_test(nested_aliases_are_not_expanded),
         cmocka_unit_test(the_command_line_sets_the_length_of_a_run),
+        cmocka_unit_test(a_config_of_the_user_is_kept),
     };
     return cmocka_run_group_tests(tests, test_folder_enter, test_folder_leave);
 }

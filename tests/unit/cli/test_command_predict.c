@@ -239,24 +239,68 @@ static void numbers_are_predicted(void **state) {
                    "batch: they need a regression model, such as mlp:value=1\n");
 }
 
+#define FINAL "run/checkpoint-final.safetensors"
+
 static void files_that_are_read_are_not_replaced(void **state) {
+    static const char *const lines[] = {"d.csv", "1,2,0\n3,4,1\n", "j.yaml", "model: mlp\n"};
+    static const struct {
+        const char *file, *arguments, *error;
+    } refused[] = {
+        {FINAL, "predict --checkpoint " FINAL " --data " IMAGES " --out run/../" FINAL,
+         "--out run/../" FINAL " is the file that --checkpoint reads"},
+        {"d.csv", "predict --checkpoint " FINAL " --data csv:d.csv --out d.csv",
+         "--out d.csv is the file that --data reads"},
+        {"d.csv", "predict --checkpoint " FINAL " --data csv:d.csv,classes=2 --out ./d.csv",
+         "--out ./d.csv is the file that --data reads"},
+        {"d.csv", "predict --checkpoint " FINAL " --data csv:other.csv,test=d.csv --out d.csv",
+         "--out d.csv is the file that --data reads"},
+        {"w.safetensors",
+         "eval --model mlp:hidden=16 --checkpoint w.safetensors --data " IMAGES
+         " --json w.safetensors",
+         "--json w.safetensors is the file that --checkpoint reads"},
+        {"d.csv", "eval --checkpoint " FINAL " --data csv:d.csv --json d.csv --workers 2",
+         "--json d.csv is the file that --data reads"},
+        {"d.csv", "train --model mlp --data csv:d.csv --json d.csv",
+         "--json d.csv is the file that --data reads"},
+        {"d.csv", "train --model mlp --data csv:d.csv --trace d.csv --workers 2",
+         "--trace d.csv is the file that --data reads"},
+        {"w.safetensors",
+         "train --model mlp:hidden=16 --data " IMAGES " --init w.safetensors --trace w.safetensors",
+         "--trace w.safetensors is the file that --init reads"},
+        {"j.yaml", "train --config j.yaml --data " IMAGES " --json j.yaml",
+         "--json j.yaml is the file that --config reads"},
+        {FINAL, "train --resume " FINAL " --json " FINAL,
+         "--json " FINAL " is the file that --resume reads"},
+        {"d.csv", "bench train --model mlp --tuning d.csv --json d.csv",
+         "--json d.csv is the file that --tuning reads"},
+        {"d.csv", "bench loader --data csv:d.csv --json d.csv",
+         "--json d.csv is the file that --data reads"},
+        {"d.csv", "profile --model mlp --data csv:d.csv --trace d.csv",
+         "--trace d.csv is the file that --data reads"},
+        {"d.csv", "profile --model mlp --json x --trace x",
+         "--json x is the file that --trace writes"},
+    };
     train_once();
-    test_run_fails("predict --checkpoint run/checkpoint-final.safetensors --data " IMAGES
-                   " --out run/../run/checkpoint-final.safetensors",
-                   2,
-                   "kolo: --out run/../run/checkpoint-final.safetensors is the file that is read: "
-                   "choose another\n");
-    assert_int_equal(test_run("checkpoint verify run/checkpoint-final.safetensors"), 0);
-    ASSERT_OK(kolo_file_write("data.csv", "1,2,0\n3,4,1\n", 12));
-    static const char *const data[] = {"csv:data.csv", "csv:data.csv,classes=2",
-                                       "csv:other.csv,test=data.csv"};
-    for (size_t i = 0; i < KOLO_COUNT(data); i++) {
-        char line[256];
-        snprintf(line, sizeof line,
-                 "predict --checkpoint run/checkpoint-final.safetensors --data %s --out data.csv",
-                 data[i]);
-        test_run_fails(line, 2, "kolo: --out data.csv is the file that is read: choose another\n");
+    for (size_t i = 0; i < KOLO_COUNT(lines); i += 2) {
+        ASSERT_OK(kolo_file_write(lines[i], lines[i + 1], strlen(lines[i + 1])));
     }
+    for (size_t i = 0; i < KOLO_COUNT(refused); i++) {
+        char *before, *after, *error = kolo_format("kolo: %s: choose another\n", refused[i].error);
+        size_t bytes, now;
+        ASSERT_OK(kolo_file_read(refused[i].file, 1 << 20, &before, &bytes));
+        test_run_fails(refused[i].arguments, 2, error);
+        ASSERT_OK(kolo_file_read(refused[i].file, 1 << 20, &after, &now));
+        assert_int_equal(now, bytes);
+        assert_memory_equal(after, before, bytes);
+        kolo_free(before);
+        kolo_free(after);
+        kolo_free(error);
+    }
+    assert_false(kolo_file_exists("x"));
+    /* Devices have nothing to lose. */
+    assert_int_equal(test_run("bench train --model mlp --steps 2 --threads 1 --json /dev/null "
+                              "--trace /dev/null"),
+                     0);
 }
 
 static void check_token(const json_t *line, int i) {

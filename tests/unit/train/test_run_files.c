@@ -94,7 +94,7 @@ static void reports_are_lines_of_json(void **state) {
                                       {.ms = {[KOLO_TIME_STEP] = 4}}};
     const kolo_train_progress train = training_report(by_rank), epoch = epoch_report(&train.times);
     kolo_run_files *files;
-    ASSERT_OK(kolo_run_files_open("test_run_files/a/b", 0, false, &files));
+    ASSERT_OK(kolo_run_files_open("test_run_files/a/b", NULL, 0, false, &files));
     ASSERT_OK(kolo_run_files_begin(files, "model: lenet\n", 0));
     ASSERT_OK(kolo_run_files_report(files, &train));
     ASSERT_OK(kolo_run_files_report(files, &epoch));
@@ -126,7 +126,7 @@ static void folders_that_cannot_be_written_are_named(void **state) {
     static const char *const folders[] = {"/proc/kolo", "/dev/null", "/dev/null/run"};
     for (size_t i = 0; i < KOLO_COUNT(folders); i++) {
         kolo_run_files *files;
-        assert_int_equal(kolo_run_files_open(folders[i], 0, false, &files), KOLO_ERR_IO);
+        assert_int_equal(kolo_run_files_open(folders[i], NULL, 0, false, &files), KOLO_ERR_IO);
         assert_non_null(strstr(kolo_last_error(), folders[i]));
     }
 }

@@ -46,7 +46,7 @@
     {.name = "format", .type = KOLO_OPTION_CHOICE, .choices = CHOICES(KOLO_CHECKPOINT_FORMAT_LIST), .preset = "native",
      .commands = CMD_CHECKPOINT_EXPORT, .help = "names of the tensors in the file"},
     {.name = "out", .type = KOLO_OPTION_TEXT, .metavar = "FILE", .commands = CMD_CHECKPOINT_EXPORT,
-     .required = CMD_CHECKPOINT_EXPORT, .help = "output file"},
+     .required = CMD_CHECKPOINT_EXPORT, .help = "output file, another than the checkpoint"},
     {.name = "what", .type = KOLO_OPTION_CHOICE, .choices = CHOICES(KOLO_DUMP_LIST), .preset = "graph",
      .commands = CMD_DUMP, .help = "what to print"},
     {.name = "forward", .type = KOLO_OPTION_FLAG, .commands = CMD_DUMP,
