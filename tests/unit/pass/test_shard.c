@@ -467,7 +467,8 @@ static kolo_status run_along(kolo_value (*y)(kolo_graph *g, kolo_value x),
     return status;
 }
 
-/* An op that needs all samples runs on one rank. A leading 1 is not taken for the samples. */
+/* An op that needs all samples runs on one rank, unless its step is divided even so. A leading 1 is
+ * not taken for the samples. */
 static void ops_along_the_samples_need_all_of_them(void **state) {
     static const struct {
         kolo_value (*y)(kolo_graph *g, kolo_value x);
@@ -490,13 +491,22 @@ static void ops_along_the_samples_need_all_of_them(void **state) {
     };
     for (size_t i = 0; i < KOLO_COUNT(cases); i++) {
         kolo_pipeline_opts opts = training();
-        opts.mesh.axes[0].size = 1;
-        ASSERT_OK(run_along(cases[i].y, &opts));
+        kolo_pipeline_opts one = training();
+        one.mesh.axes[0].size = 1;
+        ASSERT_OK(run_along(cases[i].y, &one));
+        kolo_pipeline_opts parts = one, shards = one;
         opts.mesh.axes[0].size = 2;
+        parts.micro_batches = 2;
+        shards.by_shard = true;
         if (cases[i].refused) {
             ASSERT_REFUSED(run_along(cases[i].y, &opts), cases[i].refused);
+            ASSERT_REFUSED(run_along(cases[i].y, &parts), cases[i].refused);
+            ASSERT_REFUSED(run_along(cases[i].y, &parts), "micro-batches (accumulate) divide");
+            ASSERT_REFUSED(run_along(cases[i].y, &shards), "logical shards (reproducible) divide");
         } else {
             ASSERT_OK(run_along(cases[i].y, &opts));
+            ASSERT_OK(run_along(cases[i].y, &parts));
+            ASSERT_OK(run_along(cases[i].y, &shards));
         }
     }
 }
