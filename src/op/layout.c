@@ -39,7 +39,7 @@ static kolo_status reshape_shape(kolo_shape_query *q) {
 }
 
 /* Whether a reshape of x puts a 1 before four dimensions or more, or takes it away, and does
- * nothing else. With fewer, a leading 1 is a single sample. */
+ * nothing else. With fewer, a leading 1 may be a single sample. */
 static bool leads_with_1(const kolo_shape *small, const int64_t *large, int rank) {
     if (small->rank < 4 || rank != small->rank + 1 || large[0] != 1) return false;
     return memcmp(small->dim, large + 1, (size_t)small->rank * sizeof *large) == 0;
@@ -50,18 +50,19 @@ enum { MERGES = 32, SPLITS = 40 };
 
 /* The dimensions of x and y = reshape(x) that have one index: by dimension of y, in octal digits, 1
  * + that of x, or 0. They are dimensions that stay, beside some of size 1 that come or go, and the
- * outermost of dimensions that are merged or split, as samples are. */
-static int64_t paired_dims(const kolo_shape *x, const kolo_shape *y) {
+ * outermost of dimensions that are merged or split, as samples are. A leading 1 comes or goes too,
+ * unless it may be a `single` sample. */
+static int64_t paired_dims(const kolo_shape *x, const kolo_shape *y, bool single) {
     const bool before = leads_with_1(x, y->dim, y->rank);
     const bool gone = leads_with_1(y, x->dim, x->rank);
     int64_t paired = 0;
     for (int i = 0, j = 0; i < x->rank && j < y->rank;) {
         int64_t of_x = x->dim[i], of_y = y->dim[j];
-        if ((of_x != of_y && of_y == 1 && j > 0) || (j == 0 && before)) {
+        if ((of_x != of_y && of_y == 1 && (j > 0 || !single)) || (j == 0 && before)) {
             j++;
             continue;
         }
-        if ((of_x != of_y && of_x == 1 && i > 0) || (i == 0 && gone)) {
+        if ((of_x != of_y && of_x == 1 && (i > 0 || !single)) || (i == 0 && gone)) {
             i++;
             continue;
         }
@@ -104,7 +105,7 @@ static const char *reshape_index(const kolo_attr *attr, int n_in, const kolo_sha
     kolo_shape out = {.rank = (int)attr[KOLO_RESHAPE_RANK].i};
     for (int d = 0; d < out.rank; d++) out.dim[d] = attr[KOLO_RESHAPE_DIM + d].i;
     int64_t paired = attr[KOLO_RESHAPE_PAIRED].i;
-    if (paired == 0) paired = paired_dims(in, &out);
+    if (paired == 0) paired = paired_dims(in, &out, true);
     char x[KOLO_MAX_RANK + 1], y[KOLO_MAX_RANK + 1], inner[KOLO_MAX_RANK] = {0};
     char inner_x[KOLO_MAX_RANK] = {0};
     bool merges[KOLO_MAX_RANK] = {false}, splits[KOLO_MAX_RANK] = {false};
@@ -237,15 +238,24 @@ kolo_value kolo_flatten(kolo_graph *g, kolo_value x) {
     return kolo_graph_add1(g, &kolo_op_flatten, &x, 1, NULL);
 }
 
+/* Whether a dimension of size 1 may be the samples of a graph: the first of its inputs. */
+static bool may_be_single(const kolo_graph *g) {
+    for (int32_t v = 0; v < g->n_values; v++) {
+        const kolo_shape *input = &g->values[v].tensor.shape;
+        if (g->values[v].kind == KOLO_VALUE_INPUT && input->rank > 0) return input->dim[0] == 1;
+    }
+    return true;
+}
+
 kolo_value kolo_reshape(kolo_graph *g, kolo_value x, kolo_shape shape) {
     const bool known = kolo_value_is_of(g, x) && shape.rank >= 0 && shape.rank <= KOLO_MAX_RANK;
     const kolo_shape from = known ? kolo_info(g, x)->tensor.shape : shape;
-    return reshape(g, x, &shape, known ? paired_dims(&from, &shape) : 0);
+    return reshape(g, x, &shape, known ? paired_dims(&from, &shape, may_be_single(g)) : 0);
 }
 
 kolo_value kolo_reshape_as(kolo_graph *g, kolo_value x, const kolo_shape *shape,
                            const kolo_shape *from, const kolo_shape *to) {
-    return reshape(g, x, shape, paired_dims(from, to));
+    return reshape(g, x, shape, paired_dims(from, to, true));
 }
 
 bool kolo_graph_reshapes(const kolo_graph *g) {

@@ -66,10 +66,25 @@ static kolo_status windows(kolo_graph *g, const kolo_pipeline_opts *opts) {
 static kolo_status fold(kolo_graph *g, const kolo_pipeline_opts *opts) {
     return kolo_pass_fold(g, opts->train);
 }
+/* One rank runs any op, if it holds all samples of a step. It does not where a run of the graph is
+ * of some of them: then the graph is one that ranks can share. */
 static kolo_status shard(kolo_graph *g, const kolo_pipeline_opts *opts) {
-    const kolo_mesh alone = {1, {{"dp", 1}}};
+    const char *parts = opts->by_shard            ? "logical shards (reproducible)"
+                        : opts->micro_batches > 1 ? "micro-batches (accumulate)"
+                                                  : NULL;
+    kolo_mesh mesh = {1, {{"dp", 1}}};
+    if (opts->mesh.n_axes > 0) mesh = opts->mesh;
     g->rank = opts->rank;
-    return kolo_pass_shard(g, opts->mesh.n_axes > 0 ? &opts->mesh : &alone);
+    const int dp = kolo_mesh_find(&mesh, "dp");
+    if (!parts || dp < 0 || mesh.axes[dp].size > 1) return kolo_pass_shard(g, &mesh);
+    mesh.axes[dp].size = 2;
+    const kolo_status status = kolo_pass_shard(g, &mesh);
+    g->mesh.axes[dp].size = 1;
+    if (status == KOLO_OK) return KOLO_OK;
+    return kolo_fail_in(status,
+                        "%s divide the samples of a step, and an op needs all of them: train "
+                        "without these, or compute it for each sample by itself",
+                        parts);
 }
 static kolo_status partition(kolo_graph *g, const kolo_pipeline_opts *opts) {
     g->mesh = opts->mesh;

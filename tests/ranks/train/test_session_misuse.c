@@ -206,6 +206,51 @@ static void ranks_that_differ_are_refused_together(void **state) {
     }
 }
 
+/* ---- ops along the samples ---- */
+
+static kolo_status build_along(kolo_graph *g, int64_t n, void *arg) {
+    kolo_value x = kolo_input(g, "u", KOLO_DTYPE_F32, kolo_shape_2(n, SUM_A));
+    kolo_value w = kolo_param(g, "w", kolo_shape_1(SUM_A), kolo_init_fan_in(SUM_A));
+    kolo_value y = kolo_softmax(g, kolo_mul(g, x, w), 0);
+    kolo_output(g, "loss", kolo_sum(g, kolo_mul(g, y, y)));
+    return KOLO_OK;
+}
+
+typedef struct division {
+    int ranks;
+    int64_t global_batch, accumulate;
+    int reproducible;
+    const char *refused; /* NULL: it is not */
+} division;
+
+static kolo_status division_body(kolo_comm *comm, const void *arg, void *result) {
+    const division *d = arg;
+    const kolo_session_opts opts = {.global_batch = d->global_batch,
+                                    .accumulate = d->accumulate,
+                                    .reproducible = d->reproducible};
+    kolo_session *s = NULL;
+    const kolo_status status = kolo_session_create(comm, &opts, build_along, NULL, &s);
+    kolo_session_destroy(s);
+    if (!d->refused) return status;
+    return expect(status, &(quarrel){0, d->refused});
+}
+
+/* Also where each rank or part has a single sample, whose dimension has size 1. */
+static void samples_that_are_divided_have_no_softmax(void **state) {
+    static const division cases[] = {
+        {1, 4, 1, 0, NULL},
+        {2, 4, 1, 0, "needs this dimension whole"},
+        {2, 2, 1, 0, "needs this dimension whole"},
+        {1, 4, 2, 0, "micro-batches (accumulate)"},
+        {1, 4, 4, 0, "micro-batches (accumulate)"},
+        {1, 4, 1, 2, "logical shards (reproducible)"},
+    };
+    for (size_t i = 0; i < KOLO_COUNT(cases); i++) {
+        ASSERT_OK(
+            run_ranks(cases[i].ranks, RANKS_THREAD, division_body, &cases[i], sizeof cases[i]));
+    }
+}
+
 /* ---- a rank that fails alone ---- */
 
 /* Rank 1 alone fails in the plan of a full step, after the ranks have compared their graphs. */
@@ -307,6 +352,7 @@ TEST_MAIN(test_session_misuse) {
         cmocka_unit_test(sessions_that_cannot_be_are_refused),
         cmocka_unit_test(batches_that_do_not_fit_are_refused),
         cmocka_unit_test(ranks_that_differ_are_refused_together),
+        cmocka_unit_test(samples_that_are_divided_have_no_softmax),
         cmocka_unit_test(a_plan_that_fails_on_one_rank_fails_on_all),
         cmocka_unit_test(a_session_is_created_on_all_ranks_or_none),
     };

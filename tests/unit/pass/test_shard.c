@@ -412,6 +412,105 @@ static void one_rank_trains_any_model(void **state) {
     }
 }
 
+/* ---- ops along the samples ---- */
+
+static kolo_value column(kolo_graph *g, kolo_value x) {
+    return kolo_reshape(g, x, kolo_shape_3(1, kolo_value_shape(g, x).dim[0], 3));
+}
+static kolo_value softmax_of_samples(kolo_graph *g, kolo_value x) { return kolo_softmax(g, x, 0); }
+static kolo_value logarithm_of_that(kolo_graph *g, kolo_value x) {
+    return kolo_log_softmax(g, x, 0);
+}
+static kolo_value softmax_of_planes(kolo_graph *g, kolo_value x) {
+    return kolo_softmax(g, kolo_reshape(g, x, kolo_shape_3(4, 3, 1)), 0);
+}
+static kolo_value padded(kolo_graph *g, kolo_value x) { return kolo_pad(g, x, 0, 1, 1); }
+static kolo_value first_sample(kolo_graph *g, kolo_value x) { return kolo_slice(g, x, 0, 0, 1); }
+static kolo_value flipped(kolo_graph *g, kolo_value x) { return kolo_flip(g, x, 0); }
+static kolo_value largest(kolo_graph *g, kolo_value x) {
+    return kolo_reduce_max(g, x, (const int[]){0}, 1, false);
+}
+static kolo_value mean(kolo_graph *g, kolo_value x) {
+    return kolo_reduce_mean(g, x, (const int[]){0}, 1, false);
+}
+static kolo_value mean_of_column(kolo_graph *g, kolo_value x) {
+    return kolo_reduce_mean(g, column(g, x), (const int[]){1}, 1, false);
+}
+static kolo_value largest_of_column(kolo_graph *g, kolo_value x) {
+    return kolo_reduce_max(g, column(g, x), (const int[]){1}, 1, false);
+}
+static kolo_value sum_of_row(kolo_graph *g, kolo_value x) {
+    return kolo_reduce_sum(g, kolo_reshape(g, x, kolo_shape_2(1, 12)), (const int[]){1}, 1, false);
+}
+static kolo_value products(kolo_graph *g, kolo_value x) {
+    return kolo_matmul(g, column(g, x), column(g, x), false, true);
+}
+static kolo_value there_and_back(kolo_graph *g, kolo_value x) {
+    return kolo_reshape(g, kolo_tanh(g, column(g, x)), kolo_value_shape(g, x));
+}
+static kolo_value as_planes(kolo_graph *g, kolo_value x) {
+    return kolo_reshape(g, kolo_softmax(g, kolo_reshape(g, x, kolo_shape_3(2, 2, 3)), 2),
+                        kolo_shape_2(4, 3));
+}
+
+/* The status of a pipeline with a loss of the squares of y, of samples [4,3]. */
+static kolo_status run_along(kolo_value (*y)(kolo_graph *g, kolo_value x),
+                             const kolo_pipeline_opts *opts) {
+    kolo_graph *g;
+    ASSERT_OK(kolo_graph_create(NULL, &g));
+    kolo_value x = kolo_input(g, "x", KOLO_DTYPE_F32, kolo_shape_2(4, 3));
+    kolo_value w = kolo_param(g, "w", kolo_shape_1(3), kolo_init_fan_in(3));
+    kolo_value of = y(g, kolo_mul(g, x, w));
+    kolo_output(g, "loss", kolo_sum(g, kolo_mul(g, of, of)));
+    const kolo_status status = kolo_pipeline_run(g, opts);
+    kolo_graph_destroy(g);
+    return status;
+}
+
+/* An op that needs all samples runs on one rank, unless its step is divided even so. A leading 1 is
+ * not taken for the samples. */
+static void ops_along_the_samples_need_all_of_them(void **state) {
+    static const struct {
+        kolo_value (*y)(kolo_graph *g, kolo_value x);
+        const char *refused;
+    } cases[] = {
+        {softmax_of_samples, "the op needs this dimension whole"},
+        {logarithm_of_that, "the op needs this dimension whole"},
+        {softmax_of_planes, "the op needs this dimension whole"},
+        {padded, "the op needs this dimension whole"},
+        {first_sample, "each part of the dimension has to be sharded"},
+        {flipped, "the op needs this dimension whole"},
+        {largest, "the op needs this dimension whole"},
+        {mean, "the op needs this dimension whole"},
+        {mean_of_column, "the op needs this dimension whole"},
+        {largest_of_column, "the op needs this dimension whole"},
+        {sum_of_row, "a product of two sums is no sum"},
+        {products, "it has to be whole beside the sharded inputs"},
+        {there_and_back, NULL},
+        {as_planes, NULL},
+    };
+    for (size_t i = 0; i < KOLO_COUNT(cases); i++) {
+        kolo_pipeline_opts opts = training();
+        kolo_pipeline_opts one = training();
+        one.mesh.axes[0].size = 1;
+        ASSERT_OK(run_along(cases[i].y, &one));
+        kolo_pipeline_opts parts = one, shards = one;
+        opts.mesh.axes[0].size = 2;
+        parts.micro_batches = 2;
+        shards.by_shard = true;
+        if (cases[i].refused) {
+            ASSERT_REFUSED(run_along(cases[i].y, &opts), cases[i].refused);
+            ASSERT_REFUSED(run_along(cases[i].y, &parts), cases[i].refused);
+            ASSERT_REFUSED(run_along(cases[i].y, &parts), "micro-batches (accumulate) divide");
+            ASSERT_REFUSED(run_along(cases[i].y, &shards), "logical shards (reproducible) divide");
+        } else {
+            ASSERT_OK(run_along(cases[i].y, &opts));
+            ASSERT_OK(run_along(cases[i].y, &parts));
+            ASSERT_OK(run_along(cases[i].y, &shards));
+        }
+    }
+}
+
 TEST_MAIN(test_shard) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(placements_follow_from_the_recipe),
@@ -423,6 +522,7 @@ TEST_MAIN(test_shard) {
         cmocka_unit_test(a_penalty_is_counted_once),
         cmocka_unit_test(what_cannot_be_sharded_is_named),
         cmocka_unit_test(one_rank_trains_any_model),
+        cmocka_unit_test(ops_along_the_samples_need_all_of_them),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
