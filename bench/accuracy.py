@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
 """Test accuracies of what changes training: large batches, compressed gradients, and fewer rounds. Markdown and an SVG plot.
 
-    bench/accuracy.py [--studies batches,codecs,rounds,tokens] [--epochs 16] [--batch-epochs 16] [--seeds 0,1,2]
+    bench/accuracy.py [--studies batches,codecs,rounds,tokens] [--epochs 16] [--batch-epochs 60] [--seeds 0,1,2]
                       [--batch-seeds 0] [--steps 2000] [--policies diloco:50] [--jobs 1] [--folder accuracy] [--out accuracy]
                       [--known docs/accuracy.jsonl] [--kolo build/release/kolo]
 
-batches: resnet20 on Fashion-MNIST with 128, 1024 and 4096 samples in a step, in micro-batches of 128, the largest with LARS.
+batches: resnet20 on Fashion-MNIST with 128, 1024 and 4096 samples in a step, in micro-batches of 128 and bfloat16, the largest
+with LARS.
 codecs: four workers with 128 samples in a step, gradients whole, topk:0.01 and 1bit. rounds: the same workers, --policies (of
 --consistency, with spaces between them). tokens: gpt2_tiny on the documentation of this repository, four workers, whole
 gradients and --policies, equal samples; the test loss is that of the last tenth of the text. Workers are threads of one
@@ -34,7 +35,7 @@ import time
 from namespaces import HERE, end_on_signals
 
 SGD = "--optimizer nesterov --momentum 0.9 --lr 0.1 --scale-lr 128 --weight-decay 5e-4 --schedule cosine"
-LARS = ("--optimizer lars --momentum 0.9 --lr 0.1 --scale-lr 128 --weight-decay 1e-4 --schedule poly --trust 0.02 "
+LARS = ("--optimizer lars --momentum 0.9 --lr 0.1 --scale-lr 128 --weight-decay 1e-4 --schedule cosine --trust 0.006 "
         "--scale-matrices-only --decay-matrices-only")
 IMAGES = "train --model resnet20 --data fashion-mnist --augment flip,crop=2 --no-recipe --threads 1 --eval-every 1"
 WORKERS = "--workers 4 --workers-as threads"
@@ -49,7 +50,7 @@ def rows_of(o):
         if study == "batches":
             for batch, warm_up, rule in ((128, 1, SGD), (1024, 2, SGD), (4096, 2, LARS)):
                 for seed in few:
-                    yield study, str(batch), seed, (f"{IMAGES} --workers 1 --batch 128 --accumulate {batch // 128} {rule} "
+                    yield study, str(batch), seed, (f"{IMAGES} --precision bf16 --workers 1 --batch 128 --accumulate {batch // 128} {rule} "
                                                     f"--warmup-epochs {warm_up} --epochs {o.batch_epochs} --seed {seed}")
         elif study in ("codecs", "rounds"):
             more = {"codecs": {"topk:0.01": "--compress topk:0.01 --compress-min-bytes 4K",
@@ -252,7 +253,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--studies", default="batches,codecs,rounds,tokens")
     parser.add_argument("--epochs", type=int, default=16, help="of codecs and rounds")
-    parser.add_argument("--batch-epochs", type=int, default=16, help="of batches")
+    parser.add_argument("--batch-epochs", type=int, default=60, help="of batches")
     parser.add_argument("--seeds", default="0,1,2", help="of codecs, rounds and tokens")
     parser.add_argument("--batch-seeds", default="0", help="of batches")
     parser.add_argument("--steps", type=int, default=2000, help="of tokens")
