@@ -151,6 +151,46 @@ static void sequences_may_be_empty(void **state) {
     }
 }
 
+/* 0 is a number as others, not the default. */
+static void attributes_may_be_zero(void **state) {
+    static const struct {
+        const char *op, *name;     /* the attribute that is 0 */
+        const char *others[3];     /* with `numbers` */
+        float numbers[3], want[4]; /* of x */
+    } cases[] = {
+        {"InstanceNormalization", "epsilon", {NULL}, {0}, {-1, 1, -1, 1}},
+        {"GroupNormalization", "epsilon", {NULL}, {0}, {-1, 1, -1, 1}},
+        {"LRN", "bias", {"alpha", "beta"}, {1, 0.5F}, {-1, 1, -1, 1}},
+        {"LRN", "alpha", {"bias", "beta"}, {4, 0.5F}, {-0.0005F, 0.0005F, -0.001F, 0.001F}},
+        {"LRN", "beta", {"bias", "alpha"}, {4, 1}, {-0.001F, 0.001F, -0.002F, 0.002F}},
+    };
+    static const float x[] = {-0.001F, 0.001F, -0.002F, 0.002F}, ones[] = {1, 1}, zeros[] = {0, 0};
+    const kolo_field field = {.name = "x", .shape = {3, {2, 1, 2}}};
+    const kolo_batch batch = {.count = 1, .n_fields = 1, .fields = &field, .data = {x}};
+    for (size_t i = 0; i < KOLO_COUNT(cases); i++) {
+        const int64_t dims[] = {0, 2, 1, 2}, two[] = {2};
+        const bool lrn = strcmp(cases[i].op, "LRN") == 0;
+        float y[4];
+        onnx_file *f = new_file();
+        onnx_file_input(f, "x", FLOAT, 4, dims);
+        onnx_file_floats(f, "scale", 1, two, ones);
+        onnx_file_floats(f, "offset", 1, two, zeros);
+        onnx_file_node(f, cases[i].op, lrn ? "x" : "x scale offset", "y");
+        onnx_file_float(f, cases[i].name, 0);
+        if (lrn) onnx_file_int(f, "size", 1);
+        if (*cases[i].op == 'G') onnx_file_int(f, "num_groups", 2);
+        for (int k = 0; cases[i].others[k]; k++) {
+            onnx_file_float(f, cases[i].others[k], cases[i].numbers[k]);
+        }
+        run(f, &batch, y, sizeof y);
+        for (int k = 0; k < 4; k++) {
+            if (fabsf(y[k] - cases[i].want[k]) > 1e-3F * fabsf(cases[i].want[k])) {
+                fail_msg("%s, %s 0: %g", cases[i].op, cases[i].name, (double)y[k]);
+            }
+        }
+    }
+}
+
 /* A net of images of any size takes the sizes of the data. */
 static void open_dimensions_are_those_of_the_samples(void **state) {
     static const kolo_shape samples[] = {{3, {1, 8, 8}}, {3, {1, 12, 10}}, {3, {1, 8, 8}}};
@@ -276,6 +316,7 @@ TEST_MAIN(test_onnx_functions) {
         cmocka_unit_test(integers_have_no_fraction),
         cmocka_unit_test(one_hot_takes_numbers_and_integers),
         cmocka_unit_test(sequences_may_be_empty),
+        cmocka_unit_test(attributes_may_be_zero),
         cmocka_unit_test_setup_teardown(nodes_that_do_not_fit_are_named, test_folder_enter,
                                         test_folder_leave),
         cmocka_unit_test_setup_teardown(a_changed_file_is_read_again, test_folder_enter,
