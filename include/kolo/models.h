@@ -72,7 +72,8 @@ KOLO_API kolo_status kolo_model_window(const kolo_model *model, const char *opti
  * until the process ends. Any thread. ARG, with a suggestion: unknown name; errors of
  * kolo_model_open_onnx and kolo_model_open_library. */
 KOLO_API kolo_status kolo_model_find(const char *name, const kolo_model **model);
-/* The model of an ONNX file, as kolo_model_find gives it. Any thread. Errors of kolo_onnx_open. */
+/* The model of an ONNX file, as kolo_model_find gives it: a file that has changed since it was
+ * opened is read again. Any thread. Errors of kolo_onnx_open. */
 KOLO_API kolo_status kolo_model_open_onnx(const char *path, const kolo_model **model);
 
 /* ---- models of a program, and in shared objects ---- */
@@ -114,8 +115,9 @@ KOLO_API kolo_status kolo_model_register(const kolo_model *model);
 
 /* Loads a shared object, which executes its code, and returns its model; it stays loaded until the
  * process ends. Any thread. IO: it cannot be read; FORMAT: it is no shared object for this
- * processor, it is cut off, or its model lacks a field; UNSUPPORTED: it has no entry point, it was
- * compiled with another KOLO_MODEL_VERSION, or it needs functions that this Kolo does not have. */
+ * processor, it is cut off, its model lacks a field, or it has changed since it was loaded;
+ * UNSUPPORTED: it has no entry point, it was compiled with another KOLO_MODEL_VERSION, or it needs
+ * functions that this Kolo does not have. */
 KOLO_API kolo_status kolo_model_open_library(const char *path, const kolo_model **model);
 
 #ifdef __cplusplus

@@ -3,6 +3,7 @@
 #include "base/file.h"
 
 #include "base/memory.h"
+#include "base/rng.h"
 #include "base/text.h"
 
 #include <dirent.h>
@@ -564,6 +565,19 @@ char *kolo_file_absolute(const char *path) {
     char here[PATH_MAX];
     if (*path == '/' || !getcwd(here, sizeof here)) return kolo_strdup(path);
     return kolo_format("%s/%s", here, path);
+}
+
+/* The time of the last change, and a hash of the content, as the clock of files is coarse. */
+kolo_status kolo_file_stamp(const char *path, char **stamp) {
+    struct stat info;
+    kolo_file_view view = {0};
+    KOLO_TRY(kolo_file_map(path, &view));
+    const uint64_t hash = kolo_hash_bytes(view.data, view.bytes);
+    kolo_file_unmap(&view);
+    if (stat(path, &info) != 0) return kolo_file_fail("read", path, errno);
+    *stamp = kolo_format("%" PRId64 ".%09ld %016" PRIx64, (int64_t)info.st_mtim.tv_sec,
+                         info.st_mtim.tv_nsec, hash);
+    return *stamp ? KOLO_OK : KOLO_NOMEM(64);
 }
 
 bool kolo_folder_exists(const char *path) {

@@ -110,6 +110,9 @@ KOLO_SHARED kolo_status kolo_file_remove(const char *path);
 /* A path that does not depend on the working folder, for kolo_free; NULL: no memory. */
 KOLO_SHARED char *kolo_file_absolute(const char *path);
 
+/* A text that differs once the file has changed, for kolo_free. NOMEM; IO: it cannot be read. */
+KOLO_SHARED kolo_status kolo_file_stamp(const char *path, char **stamp);
+
 /* Whether a path is a folder; whether it is a file with contents of its own, no device or pipe;
  * whether it exists; the same, and a link to nothing does; whether two paths are the same file. */
 KOLO_SHARED bool kolo_folder_exists(const char *path);

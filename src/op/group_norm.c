@@ -121,7 +121,7 @@ kolo_value kolo_group_norm_by(kolo_graph *g, kolo_value x, kolo_value scale, kol
     const int64_t n = shape.dim[0], each = shape.dim[1] / groups;
     int64_t pixels = 1;
     for (int d = 2; d < shape.rank; d++) pixels *= shape.dim[d];
-    const kolo_attr attr[KOLO_MAX_ATTRS] = {[KOLO_LAYER_NORM_EPS].f = eps != 0 ? eps : 1e-5};
+    const kolo_attr attr[KOLO_MAX_ATTRS] = {[KOLO_LAYER_NORM_EPS].f = eps};
     kolo_value in[3] = {kolo_reshape(g, x, kolo_shape_4(n, groups, each, pixels))};
     const bool scaled = kolo_value_ok(scale);
     if (scaled) {
@@ -154,7 +154,7 @@ kolo_value kolo_group_norm(kolo_graph *g, kolo_value x, const char *name, int64_
         scale = vector(g, name, "weight", shape.dim[1], KOLO_INIT_ONE);
         offset = vector(g, name, "bias", shape.dim[1], KOLO_INIT_ZERO);
     }
-    return kolo_group_norm_by(g, x, scale, offset, groups, eps);
+    return kolo_group_norm_by(g, x, scale, offset, groups, eps != 0 ? eps : 1e-5);
 }
 
 kolo_value kolo_instance_norm(kolo_graph *g, kolo_value x, const char *name, double eps) {

@@ -27,9 +27,9 @@ static kolo_status check_attrs(const kolo_shape_query *q) {
     if (size < 1 || size > 1 << 16) {
         return KOLO_RULE_FAIL(q, "the window size is %" PRId64 "; choose 1 to 65536", size);
     }
-    if (!(alpha >= 0 && beta > 0 && k > 0)) {
+    if (!(alpha >= 0 && beta > 0 && k >= 0)) {
         return KOLO_RULE_FAIL(
-            q, "alpha %g, beta %g, k %g; alpha must be 0 or more, beta and k above 0", alpha, beta,
+            q, "alpha %g, beta %g, k %g; alpha and k must be 0 or more, beta above 0", alpha, beta,
             k);
     }
     return KOLO_OK;

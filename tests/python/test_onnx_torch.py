@@ -63,13 +63,21 @@ class Scaled(nn.Module):
         return x @ self.weight.t()
 
 
-def export(module, x, path):
-    torch.onnx.export(module.eval(), (x,), path, dynamo=True, input_names=["x"], external_data=False, verbose=False)
+class Residual(Attention):
+    """x is needed again, so that the samples must be the first dimension still."""
+
+    def forward(self, x):
+        return self.head((self.attention(x, x, x, need_weights=False)[0] + x).mean(1))
 
 
-def compare(module, x, path):
+def export(module, x, path, **options):
+    torch.onnx.export(module.eval(), (x,), path, dynamo=True, input_names=["x"], external_data=False, verbose=False,
+                      **options)
+
+
+def compare(module, x, path, **options):
     """Trains both; what the session has under names of the module equals the parameters there."""
-    export(module, x, path)
+    export(module, x, path, **options)
     session = kolo.Session(kolo.Model(path), batch=len(x), lr=RATE)
     optimizer, y = torch.optim.SGD(module.parameters(), lr=RATE), torch.arange(len(x)) % 4
     values = x.numpy() if x.is_floating_point() else x.numpy().astype(np.int32)
@@ -99,6 +107,8 @@ def main():
             compare(Attention(True), 2 * torch.randn(4, 5, 12), path("attention"))
             session = compare(Attention(False), torch.randn(4, 5, 12), path("zeros"))
             assert session.get("attention.out_proj.bias").any()  # the exporter leaves it out
+            for batch in ({}, {"dynamic_shapes": ({0: torch.export.Dim("n")},)}):
+                compare(Residual(True), torch.randn(4, 5, 12), path("residual"), **batch)
             compare(Tied(), torch.randint(0, 9, (4, 5)), path("tied"))
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")

@@ -88,6 +88,7 @@ static void forward(const void *arg, int part, int64_t begin, int64_t end) {
         sum_windows(squares, job->size, t.pixels, job->k, job->alpha, n, s);
         power(s, job->beta, n, squares);
         for (int64_t j = 0; j < n; j++) x[j] *= squares[j];
+        clear_padding(t, x); /* no powers of 0 */
         clear_padding(t, s);
         scatter(t, x, job->y, job->bf16);
         scatter(t, s, job->s_out, job->bf16);

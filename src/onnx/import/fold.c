@@ -57,6 +57,7 @@ static int batch_dim(const onnx_call *c, const kolo_shape *x, const kolo_shape *
     for (int d = 0; d < y->rank; d++) known *= d == open ? 1 : y->dim[d];
     const int64_t count = host_count(x, INT64_MAX / 64);
     if (open >= 0) {
+        if (c->m->open) return -1; /* the exporter computes it for any batch */
         /* The samples, or parts of them such as windows, become the samples or parts of them. */
         const bool apart = open > 0 && x->rank > 0 && x->dim[0] % s == 0;
         bool first = apart && (y->dim[0] == b || y->dim[0] == x->dim[0] / s * b);

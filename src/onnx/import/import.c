@@ -125,12 +125,16 @@ static kolo_status add_initializers(onnx_import *m) {
     return KOLO_OK;
 }
 
+static bool is_known(const Onnx__TensorShapeProto__Dimension *dim) {
+    return dim->value_case == ONNX__TENSOR_SHAPE_PROTO__DIMENSION__VALUE_DIM_VALUE &&
+           dim->dim_value > 0;
+}
+
 /* The size of dimension d of an input. */
 static kolo_status input_dim(const onnx_import *m, const Onnx__ValueInfoProto *info, int number,
                              int d, const Onnx__TensorShapeProto__Dimension *dim, int64_t *size) {
     const kolo_onnx *onnx = m->onnx;
-    bool known = dim->value_case == ONNX__TENSOR_SHAPE_PROTO__DIMENSION__VALUE_DIM_VALUE &&
-                 dim->dim_value > 0;
+    const bool known = is_known(dim);
     *size = known ? dim->dim_value : 1;
     if (d == 0) return KOLO_OK;
     const kolo_shape *sample = &onnx->opts.sample;
@@ -190,6 +194,7 @@ static kolo_status add_input(onnx_import *m, const Onnx__ValueInfoProto *info, i
     }
     if (number == 0) {
         m->stated = shape.rank > 0 ? shape.dim[0] : 1;
+        m->open = shape.rank > 0 && !is_known(info->type->tensor_type->shape->dim[0]);
         if (m->samples == 0) m->samples = m->stated;
     }
     if (shape.rank > 0 && shape.dim[0] == m->stated) shape.dim[0] = m->samples;

@@ -52,6 +52,7 @@ typedef struct onnx_import {
     kolo_onnx *onnx;
     kolo_graph *g;
     int64_t samples, stated; /* n and b; equal: the file's own sizes */
+    bool open;               /* the file leaves its batch open: b is 1 */
     kolo_arena arena;        /* items, and constants that the graph does not read */
     kolo_name_index index;   /* of the items */
     onnx_item **items;

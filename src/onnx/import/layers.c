@@ -534,12 +534,16 @@ kolo_status onnx_map_group_norm(onnx_call *c) {
 }
 
 kolo_status onnx_map_lrn(onnx_call *c) {
-    const kolo_lrn_opts opts = {.size = onnx_int(c, "size", 5),
-                                .alpha = onnx_float(c, "alpha", 1e-4),
-                                .beta = onnx_float(c, "beta", 0.75),
-                                .k = onnx_float(c, "bias", 1)};
+    const int64_t size = onnx_int(c, "size", 5);
+    const double beta = onnx_float(c, "beta", 0.75);
+    const kolo_attr attr[KOLO_MAX_ATTRS] = {
+        [KOLO_LRN_SIZE].i = size,
+        [KOLO_LRN_ALPHA].f = onnx_float(c, "alpha", 1e-4),
+        [KOLO_LRN_BETA].f = beta,
+        [KOLO_LRN_K].f = onnx_float(c, "bias", 1),
+    };
     kolo_value x;
     KOLO_TRY(onnx_value(c, 0, &x));
-    if (opts.size % 2 == 0) return ONNX_FAIL(c, "attribute size: %" PRId64 " channels", opts.size);
-    return onnx_set(c, 0, kolo_lrn(c->g, x, &opts));
+    if (size % 2 == 0) return ONNX_FAIL(c, "attribute size: %" PRId64 " channels", size);
+    return onnx_set(c, 0, beta != 0 ? kolo_graph_add1(c->g, &kolo_op_lrn, &x, 1, attr) : x);
 }

@@ -7,9 +7,9 @@
 
 static kolo_status build(kolo_graph *g, int64_t samples, void *arg) {
     const kolo_session_config *config = arg;
-    const kolo_model *model;
+    const kolo_model *model = config->found;
     if (config->build) return config->build(g, samples, config->build_arg);
-    KOLO_TRY(kolo_model_find(config->model, &model));
+    if (!model) KOLO_TRY(kolo_model_find(config->model, &model));
     const kolo_model_opts opts = {.batch = samples,
                                   .sample = config->sample,
                                   .classes = config->classes,

@@ -68,6 +68,7 @@ static kolo_status choose_model(generator *g, kolo_session_config *config) {
         config->sample = g->checkpoint.info.sample;
         config->classes = g->checkpoint.info.classes;
     }
+    config->found = model;
     KOLO_TRY(kolo_model_window(model, config->model_options, &windows));
     if (windows.context == 0 || config->sample.rank != 1) {
         return KOLO_FAIL(KOLO_ERR_ARG, "%s is no language model: choose one, such as gpt2_tiny",

@@ -79,6 +79,7 @@ static kolo_status open_alone(const kolo_eval_opts *opts, kolo_trained *t) {
                  .notice = o->notice,
                  .notice_arg = o->notice_arg},
         .session = {.model = name,
+                    .found = model,
                     .model_options = options,
                     .sample = data->fields[KOLO_FIELD_X].shape,
                     .label = data->fields[KOLO_FIELD_Y].shape,

@@ -1,5 +1,6 @@
 #include "train/model_files/kept_models.h"
 
+#include "base/file.h"
 #include "base/memory.h"
 #include "base/status.h"
 
@@ -9,18 +10,25 @@
 /* Added to at the front, by any thread, and never removed from. */
 static _Atomic(kolo_kept_model *) models;
 
-const kolo_model *kolo_kept_model_find(const char *path) {
-    const kolo_kept_model *m = atomic_load(&models);
-    while (m && strcmp(m->path, path) != 0) m = m->next;
-    return m ? &m->model : NULL;
+const kolo_kept_model *kolo_kept_model_find(const char *file, const char *stamp,
+                                            const kolo_shape *samples) {
+    for (const kolo_kept_model *m = atomic_load(&models); m; m = m->next) {
+        const bool same = strcmp(m->file, file) == 0 && kolo_shape_equal(&m->samples, samples);
+        if (same && (!stamp || strcmp(m->stamp, stamp) == 0)) return m;
+    }
+    return NULL;
 }
 
 kolo_status kolo_kept_model_create(const char *path, kolo_kept_model **kept) {
     kolo_kept_model *m = kolo_zalloc(sizeof *m);
-    if (m) m->path = kolo_strdup(path);
-    if (!m || !m->path) {
-        kolo_free(m);
-        return KOLO_NOMEM(strlen(path));
+    if (!m) return KOLO_NOMEM(sizeof *m);
+    kolo_status status = kolo_file_stamp(path, &m->stamp);
+    m->name = kolo_strdup(path);
+    m->file = kolo_file_absolute(path);
+    if (status == KOLO_OK && (!m->name || !m->file)) status = KOLO_NOMEM(strlen(path));
+    if (status != KOLO_OK) {
+        kolo_kept_model_destroy(m);
+        return status;
     }
     *kept = m;
     return KOLO_OK;
@@ -28,7 +36,9 @@ kolo_status kolo_kept_model_create(const char *path, kolo_kept_model **kept) {
 
 void kolo_kept_model_destroy(kolo_kept_model *kept) {
     if (!kept) return;
-    kolo_free(kept->path);
+    kolo_free(kept->name);
+    kolo_free(kept->file);
+    kolo_free(kept->stamp);
     kolo_free(kept);
 }
 

@@ -2,7 +2,6 @@
  * already, and are never unloaded. */
 #include "base/elf.h"
 #include "base/file.h"
-#include "base/memory.h"
 #include "base/status.h"
 #include "train/model_files/kept_models.h"
 
@@ -63,27 +62,33 @@ static kolo_status check_model(const kolo_model *m, const char *path) {
     return KOLO_FAIL(KOLO_ERR_FORMAT, "%s: its model has no %s: give one", path, missing);
 }
 
-static kolo_status open_library(const char *path, const kolo_model **model) {
-    KOLO_TRY(check_file(path));
-    char *file = kolo_file_absolute(path);
-    if (!file) return KOLO_NOMEM(strlen(path));
-    kolo_status status = load(file, path, model);
-    kolo_free(file);
-    return status == KOLO_OK ? check_model(*model, path) : status;
+static kolo_status open_library(kolo_kept_model *kept) {
+    const kolo_model *own;
+    KOLO_TRY(check_file(kept->name));
+    KOLO_TRY(load(kept->file, kept->name, &own));
+    KOLO_TRY(check_model(own, kept->name));
+    kept->model = *own;
+    if (!kept->model.options_help) kept->model.options_help = "";
+    return KOLO_OK;
 }
 
 kolo_status kolo_model_open_library(const char *path, const kolo_model **model) {
-    const kolo_model *own, *found = kolo_kept_model_find(path);
     kolo_kept_model *kept;
-    if (found) {
-        *model = found;
-        return KOLO_OK;
-    }
-    KOLO_TRY(open_library(path, &own));
+    kolo_status status = KOLO_OK;
     KOLO_TRY(kolo_kept_model_create(path, &kept));
-    kept->model = *own;
-    if (!kept->model.options_help) kept->model.options_help = "";
-    kolo_kept_model_add(kept);
-    *model = &kept->model;
-    return KOLO_OK;
+    const kolo_kept_model *found = kolo_kept_model_find(kept->file, NULL, &kept->samples);
+    if (found && strcmp(found->stamp, kept->stamp) != 0) {
+        status = KOLO_FAIL(KOLO_ERR_FORMAT,
+                           "%s has changed since it was loaded: start a new process for it", path);
+    } else if (!found) {
+        status = open_library(kept);
+    }
+    if (found || status != KOLO_OK) {
+        kolo_kept_model_destroy(kept);
+    } else {
+        kolo_kept_model_add(kept);
+        found = kept;
+    }
+    if (status == KOLO_OK) *model = &found->model;
+    return status;
 }

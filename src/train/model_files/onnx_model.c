@@ -1,13 +1,13 @@
 /* ONNX files as models of the command: the input is called "x"; the shapes of samples and classes
  * are the file's. A file that leaves dimensions of its input open is read anew for each shape of
  * samples that is asked for. Files are never closed: sessions borrow their weights. */
-#include "base/memory.h"
 #include "base/status.h"
-#include "base/text.h"
 #include "kolo/onnx.h"
 #include "train/model_files/kept_models.h"
 
 #include <inttypes.h>
+#include <stddef.h>
+#include <string.h>
 
 static kolo_status find_for(const kolo_model *open, const kolo_shape *sample,
                             const kolo_model **model);
@@ -51,22 +51,20 @@ static void describe(kolo_model *model, kolo_onnx *onnx) {
     model->window.vocabulary = model->classes;
 }
 
-/* Reads a file for samples of a shape, and keeps it under `key`. Rank 0: the shape that the file
- * states; if it states none, the model has no `file`, and no shape either. */
-static kolo_status open_file(const char *path, const char *key, const kolo_shape *sample,
-                             const kolo_model **model) {
-    const kolo_onnx_opts opts = {.sample = *sample, .as_zoo = true};
-    kolo_kept_model *kept;
+/* Reads the file of a model, for its samples, and adds it; frees it on failure. Samples of rank 0:
+ * the shape that the file states; if it states none, the model has no `file`, and no shape either.
+ */
+static kolo_status open_file(kolo_kept_model *kept, const kolo_model **model) {
+    const kolo_onnx_opts opts = {.sample = kept->samples, .as_zoo = true};
     kolo_onnx *onnx = NULL;
-    KOLO_TRY(kolo_kept_model_create(key, &kept));
-    kolo_status status = kolo_onnx_open(path, &opts, &onnx);
-    const bool is_open = status == KOLO_ERR_ARG && sample->rank == 0;
+    kolo_status status = kolo_onnx_open(kept->name, &opts, &onnx);
+    const bool is_open = status == KOLO_ERR_ARG && kept->samples.rank == 0;
     if (status != KOLO_OK && !is_open) {
         kolo_kept_model_destroy(kept);
         return status;
     }
-    kept->model = (kolo_model){.summary = "ONNX file", .options_help = "", .build_file = build};
-    kept->model.name = sample->rank > 0 ? path : kept->path;
+    kept->model = (kolo_model){
+        .name = kept->name, .summary = "ONNX file", .options_help = "", .build_file = build};
     if (onnx) describe(&kept->model, onnx);
     kolo_kept_model_add(kept);
     *model = &kept->model;
@@ -76,18 +74,30 @@ static kolo_status open_file(const char *path, const char *key, const kolo_shape
 /* The model of a file with open dimensions for samples of this shape. */
 static kolo_status find_for(const kolo_model *open, const kolo_shape *sample,
                             const kolo_model **model) {
-    char text[KOLO_SHAPE_TEXT];
-    char *key = kolo_format("%s %s", open->name, kolo_shape_text(sample, text));
-    if (!key) return KOLO_NOMEM(sizeof text);
-    *model = kolo_kept_model_find(key);
-    kolo_status status = *model ? KOLO_OK : open_file(open->name, key, sample, model);
-    kolo_free(key);
-    return status;
+    const kolo_kept_model *of =
+        (const kolo_kept_model *)((const char *)open - offsetof(kolo_kept_model, model));
+    const kolo_kept_model *found = kolo_kept_model_find(of->file, of->stamp, sample);
+    kolo_kept_model *kept;
+    if (found) {
+        *model = &found->model;
+        return KOLO_OK;
+    }
+    KOLO_TRY(kolo_kept_model_create(of->file, &kept));
+    if (strcmp(kept->stamp, of->stamp) != 0) {
+        kolo_kept_model_destroy(kept);
+        return KOLO_FAIL(KOLO_ERR_FORMAT, "%s has changed since it was opened: open it again",
+                         of->name);
+    }
+    kept->samples = *sample;
+    return open_file(kept, model);
 }
 
 kolo_status kolo_model_open_onnx(const char *path, const kolo_model **model) {
-    const kolo_model *found = kolo_kept_model_find(path);
-    if (!found) return open_file(path, path, &(kolo_shape){0}, model);
-    *model = found;
+    kolo_kept_model *kept;
+    KOLO_TRY(kolo_kept_model_create(path, &kept));
+    const kolo_kept_model *found = kolo_kept_model_find(kept->file, kept->stamp, &kept->samples);
+    if (!found) return open_file(kept, model);
+    kolo_kept_model_destroy(kept);
+    *model = &found->model;
     return KOLO_OK;
 }

@@ -12,8 +12,8 @@
 
 /* The graph that the builder or model of a session makes for `batch` samples. */
 static kolo_status run_builder(const kolo_session_config *opts, int64_t batch, kolo_graph **graph) {
-    const kolo_model *model = NULL;
-    if (!opts->build) KOLO_TRY(kolo_model_find(opts->model, &model));
+    const kolo_model *model = opts->found;
+    if (!opts->build && !model) KOLO_TRY(kolo_model_find(opts->model, &model));
     kolo_graph *g;
     const kolo_graph_opts graph_opts = {.dtype = opts->f64 ? KOLO_DTYPE_F64 : KOLO_DTYPE_F32};
     KOLO_TRY(kolo_graph_create(&graph_opts, &g));

@@ -49,7 +49,8 @@ typedef struct kolo_table_config {
 /* Zero means the default. */
 typedef struct kolo_session_config {
     const char *model, *model_options;
-    kolo_build *build; /* in place of a model of the zoo; see kolo/session.h */
+    const struct kolo_model *found; /* what `model` named; NULL: it is found by its name */
+    kolo_build *build;              /* in place of a model of the zoo; see kolo/session.h */
     void *build_arg;
     kolo_shape sample; /* of the data set; rank 0: any field may fill an input */
     kolo_shape label;  /* of the labels of one sample, as in kolo/data.h */

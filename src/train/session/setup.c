@@ -449,6 +449,7 @@ static kolo_status open_all(kolo_setup *s, const kolo_train_opts *given, int wor
         return KOLO_FAIL(KOLO_ERR_ARG, "augmentation is for images, and %s has none", info->name);
     }
     s->session.model = s->opts.model;
+    s->session.found = model;
     s->session.model_options = s->opts.model_options;
     s->session.sample = info->fields[KOLO_FIELD_X].shape;
     s->session.label = info->fields[KOLO_FIELD_Y].shape;

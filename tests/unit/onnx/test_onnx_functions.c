@@ -5,6 +5,7 @@
 #ifdef KOLO_HAS_ONNX
 
 #include "base/compiler.h"
+#include "base/file.h"
 #include "kolo/kolo.h"
 #include "support/folder.h"
 #include "support/onnx_build.h"
@@ -12,6 +13,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 enum { FLOAT = ONNX__TENSOR_PROTO__DATA_TYPE__FLOAT, INT64 = ONNX__TENSOR_PROTO__DATA_TYPE__INT64 };
 
@@ -149,6 +151,46 @@ static void sequences_may_be_empty(void **state) {
     }
 }
 
+/* 0 is a number as others, not the default. */
+static void attributes_may_be_zero(void **state) {
+    static const struct {
+        const char *op, *name;     /* the attribute that is 0 */
+        const char *others[3];     /* with `numbers` */
+        float numbers[3], want[4]; /* of x */
+    } cases[] = {
+        {"InstanceNormalization", "epsilon", {NULL}, {0}, {-1, 1, -1, 1}},
+        {"GroupNormalization", "epsilon", {NULL}, {0}, {-1, 1, -1, 1}},
+        {"LRN", "bias", {"alpha", "beta"}, {1, 0.5F}, {-1, 1, -1, 1}},
+        {"LRN", "alpha", {"bias", "beta"}, {4, 0.5F}, {-0.0005F, 0.0005F, -0.001F, 0.001F}},
+        {"LRN", "beta", {"bias", "alpha"}, {4, 1}, {-0.001F, 0.001F, -0.002F, 0.002F}},
+    };
+    static const float x[] = {-0.001F, 0.001F, -0.002F, 0.002F}, ones[] = {1, 1}, zeros[] = {0, 0};
+    const kolo_field field = {.name = "x", .shape = {3, {2, 1, 2}}};
+    const kolo_batch batch = {.count = 1, .n_fields = 1, .fields = &field, .data = {x}};
+    for (size_t i = 0; i < KOLO_COUNT(cases); i++) {
+        const int64_t dims[] = {0, 2, 1, 2}, two[] = {2};
+        const bool lrn = strcmp(cases[i].op, "LRN") == 0;
+        float y[4];
+        onnx_file *f = new_file();
+        onnx_file_input(f, "x", FLOAT, 4, dims);
+        onnx_file_floats(f, "scale", 1, two, ones);
+        onnx_file_floats(f, "offset", 1, two, zeros);
+        onnx_file_node(f, cases[i].op, lrn ? "x" : "x scale offset", "y");
+        onnx_file_float(f, cases[i].name, 0);
+        if (lrn) onnx_file_int(f, "size", 1);
+        if (*cases[i].op == 'G') onnx_file_int(f, "num_groups", 2);
+        for (int k = 0; cases[i].others[k]; k++) {
+            onnx_file_float(f, cases[i].others[k], cases[i].numbers[k]);
+        }
+        run(f, &batch, y, sizeof y);
+        for (int k = 0; k < 4; k++) {
+            if (fabsf(y[k] - cases[i].want[k]) > 1e-3F * fabsf(cases[i].want[k])) {
+                fail_msg("%s, %s 0: %g", cases[i].op, cases[i].name, (double)y[k]);
+            }
+        }
+    }
+}
+
 /* A net of images of any size takes the sizes of the data. */
 static void open_dimensions_are_those_of_the_samples(void **state) {
     static const kolo_shape samples[] = {{3, {1, 8, 8}}, {3, {1, 12, 10}}, {3, {1, 8, 8}}};
@@ -181,6 +223,77 @@ static void open_dimensions_are_those_of_the_samples(void **state) {
     ASSERT_REFUSED(kolo_train(NULL, &train, NULL, NULL, &(kolo_train_result){0}), "give --data");
 }
 
+static kolo_status build_of_3(kolo_graph *g, int64_t samples, void *model) {
+    const kolo_model_opts opts = {.batch = samples, .sample = {1, {3}}};
+    return kolo_model_add(model, g, &opts);
+}
+
+/* A file of a net that multiplies by a number, written to a path. */
+static void write_scaling(const char *path, float by, bool open) {
+    const int64_t of_x[] = {0, open ? 0 : 3}, of_by[] = {1};
+    onnx_file *f = new_file();
+    onnx_file_input(f, "image", FLOAT, 2, of_x);
+    onnx_file_floats(f, "by", 1, of_by, &by);
+    onnx_file_node(f, "Mul", "image by", "y");
+    onnx_file_output(f, "y");
+    ASSERT_OK(onnx_file_write(f, path));
+    free(f);
+}
+
+/* What the net of a path multiplies by. */
+static float factor_of(const char *path) {
+    const kolo_field field = {.name = "x", .shape = {1, {3}}};
+    const float x[] = {1, 1, 1};
+    float y[3] = {0};
+    const kolo_batch batch = {.count = 1, .n_fields = 1, .fields = &field, .data = {x}};
+    const kolo_model *model, *again;
+    kolo_session *s;
+    ASSERT_OK(kolo_model_find(path, &model));
+    ASSERT_OK(kolo_model_find(path, &again));
+    assert_ptr_equal(model, again);
+    const kolo_session_opts opts = {.batch = 1, .evaluate_only = true};
+    ASSERT_OK(kolo_session_create(NULL, &opts, build_of_3, (void *)model, &s));
+    ASSERT_OK(kolo_session_predict(s, &batch, "logits", y, sizeof y, NULL));
+    kolo_session_destroy(s);
+    return y[2];
+}
+
+/* A path is not a file: what it names may change, and depends on the working folder. */
+static void a_changed_file_is_read_again(void **state) {
+    for (int open = 0; open < 2; open++) {
+        for (int by = 1; by < 4; by++) {
+            write_scaling("c.onnx", (float)by, open);
+            assert_float_equal(factor_of("c.onnx"), by, 0);
+        }
+    }
+    ASSERT_OK(kolo_folder_make("inner"));
+    write_scaling("inner/c.onnx", 5, false);
+    assert_int_equal(chdir("inner"), 0);
+    assert_float_equal(factor_of("c.onnx"), 5, 0);
+    assert_int_equal(chdir(".."), 0);
+    assert_float_equal(factor_of("c.onnx"), 3, 0);
+}
+
+/* Parts of a net are of one file. */
+static void an_open_file_that_has_changed_is_refused(void **state) {
+    const kolo_model *model;
+    kolo_graph *g;
+    write_scaling("c.onnx", 1, true);
+    ASSERT_OK(kolo_model_find("c.onnx", &model));
+    ASSERT_OK(kolo_graph_create(NULL, &g));
+    ASSERT_OK(build_of_3(g, 2, (void *)model));
+    kolo_graph_destroy(g);
+    write_scaling("c.onnx", 2, true);
+    ASSERT_OK(kolo_graph_create(NULL, &g));
+    ASSERT_OK(build_of_3(g, 4, (void *)model)); /* read already */
+    kolo_graph_destroy(g);
+    const kolo_model_opts other = {.batch = 2, .sample = {1, {4}}};
+    ASSERT_OK(kolo_graph_create(NULL, &g));
+    assert_int_equal(kolo_model_add(model, g, &other), KOLO_ERR_FORMAT);
+    assert_non_null(strstr(kolo_last_error(), "c.onnx has changed since it was opened"));
+    kolo_graph_destroy(g);
+}
+
 /* A node that does not fit is no open dimension. */
 static void nodes_that_do_not_fit_are_named(void **state) {
     const int64_t of_x[] = {0, 5}, of_w[] = {4, 3};
@@ -203,7 +316,12 @@ TEST_MAIN(test_onnx_functions) {
         cmocka_unit_test(integers_have_no_fraction),
         cmocka_unit_test(one_hot_takes_numbers_and_integers),
         cmocka_unit_test(sequences_may_be_empty),
+        cmocka_unit_test(attributes_may_be_zero),
         cmocka_unit_test_setup_teardown(nodes_that_do_not_fit_are_named, test_folder_enter,
+                                        test_folder_leave),
+        cmocka_unit_test_setup_teardown(a_changed_file_is_read_again, test_folder_enter,
+                                        test_folder_leave),
+        cmocka_unit_test_setup_teardown(an_open_file_that_has_changed_is_refused, test_folder_enter,
                                         test_folder_leave),
         cmocka_unit_test_setup_teardown(open_dimensions_are_those_of_the_samples, test_folder_enter,
                                         test_folder_leave),
