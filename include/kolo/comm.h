@@ -391,7 +391,7 @@ typedef struct kolo_request_opts {
     const kolo_part *parts;               /* allreduce, broadcast: instead of output and count */
     int n_parts;
     int root; /* send, receive: the other rank; receive: or KOLO_ANY_RANK */
-    int tag;  /* send, receive: messages between two ranks with the same tag match in order */
+    int tag;  /* 0 or more: messages between two ranks with the same tag match in order */
     double prescale, postscale;
     int shards;               /* reproducible allreduce; see above */
     kolo_algorithm algorithm; /* of an allreduce; default: the communicator's */

@@ -208,7 +208,7 @@ typedef struct kolo_grid_sample_opts {
 KOLO_API kolo_value kolo_grid_sample(kolo_graph *g, kolo_value x, kolo_value grid,
                                      const kolo_grid_sample_opts *opts);
 
-/* A zero field takes its default, which is PyTorch's. */
+/* A zero field takes its default, which is PyTorch's; DBL_MIN has the effect of 0. */
 typedef struct kolo_lrn_opts {
     int64_t size;          /* channels of a window; 5 */
     double alpha, beta, k; /* 1e-4, 0.75, 1 */
@@ -242,8 +242,8 @@ KOLO_API kolo_value kolo_flip(kolo_graph *g, kolo_value x, int axis);
 /* Softmax of x over a dimension, and its logarithm. */
 KOLO_API kolo_value kolo_softmax(kolo_graph *g, kolo_value x, int axis);
 KOLO_API kolo_value kolo_log_softmax(kolo_graph *g, kolo_value x, int axis);
-/* Channels [first, first + count) of x [N,C,...]; `first` may be negative; channels outside x are
- * zero. */
+/* Channels [first, first + count) of x [N,C,...], zero outside x; `first` may be negative. ARG: all
+ * of them are outside x. */
 KOLO_API kolo_value kolo_channel_window(kolo_graph *g, kolo_value x, int64_t first, int64_t count);
 
 /* y = x w^T: x [N,I], w [O,I] -> [N,O]; or tokens: x [N,T,I] -> [N,T,O]. */
@@ -264,7 +264,7 @@ KOLO_API kolo_value kolo_mul(kolo_graph *g, kolo_value a, kolo_value b);
 KOLO_API kolo_value kolo_div(kolo_graph *g, kolo_value a, kolo_value b);
 KOLO_API kolo_value kolo_minimum(kolo_graph *g, kolo_value a, kolo_value b);
 KOLO_API kolo_value kolo_maximum(kolo_graph *g, kolo_value a, kolo_value b);
-/* Elementwise functions of x [...] -> [...]. NaN gives NaN. Gradients at kinks are PyTorch's. */
+/* Elementwise functions of x [...] -> [...]. NaN gives NaN. Gradients at kinks: PyTorch 2.15's. */
 KOLO_API kolo_value kolo_exp(kolo_graph *g, kolo_value x);
 KOLO_API kolo_value kolo_log(kolo_graph *g, kolo_value x);
 KOLO_API kolo_value kolo_sqrt(kolo_graph *g, kolo_value x);
@@ -325,7 +325,7 @@ KOLO_API kolo_value kolo_scale(kolo_graph *g, kolo_value x, double factor);
  * and the index of the sample in the global batch, not on the number of ranks. */
 KOLO_API kolo_value kolo_dropout(kolo_graph *g, kolo_value x, double p);
 
-/* A zero field takes its default. */
+/* A zero field takes its default; DBL_MIN has the effect of 0, also as eps of the other norms. */
 typedef struct kolo_batch_norm_opts {
     double eps;      /* added to the variance; default 1e-5 */
     double momentum; /* weight of a new batch in the running statistics; default 0.1 */

@@ -24,8 +24,9 @@ extern "C" {
  * same list; the other ranks may compute or communicate meanwhile. Blocks. The members exchange
  * messages of `comm` with this tag, which they use for nothing else meanwhile. The sub-group is
  * like one of kolo_comm_split; errors name it by its first rank. ARG: this rank is not in the list,
- * or a rank is invalid or repeated; UNSUPPORTED: the transport has no sub-groups; NOMEM, on all
- * members if one has no memory; the errors of a message. */
+ * or a rank is invalid or repeated; or another member has another list, which breaks `comm`;
+ * UNSUPPORTED: the transport has no sub-groups; NOMEM, on all members if one has no memory; the
+ * errors of a message. */
 KOLO_API kolo_status kolo_comm_create_group(kolo_comm *comm, const int *ranks, int n, int tag,
                                             kolo_comm **sub);
 

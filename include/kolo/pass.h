@@ -46,7 +46,7 @@ typedef struct kolo_optimizer_opts {
      * to KOLO_DELAY_MOST (docs/servers.md, delayed momentum); 0: each changes it. */
     int64_t delay;
     double ahead; /* of the momentum, what each but the last of them adds; at most 1 / delay; 0 */
-    double beta1, beta2, eps; /* Adam, AdamW, LAMB; 0.9, 0.999, 1e-8 (LAMB: 1e-6) */
+    double beta1, beta2, eps; /* Adam, AdamW, LAMB; 0.9, 0.999, 1e-8 (LAMB: 1e-6); DBL_MIN: 0 */
     double trust;             /* LARS: its coefficient eta; 0.001 */
     double weight_decay;      /* 0 */
     bool decay_matrices_only; /* no weight decay on vectors (biases, normalization) */

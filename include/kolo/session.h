@@ -258,8 +258,8 @@ typedef struct kolo_fit_opts {
  * `result` may be NULL. Blocks until the run ends; further steps and runs may follow. Schedules
  * count in steps. Unless `no_cross_step`, some updates run in the next step; what reads the session
  * in a callback completes them, and so does the end. Collective. ARG: an option, fields that do not
- * fit the model, or workers that have made different numbers of steps (see Servers above); the
- * errors of kolo_train. */
+ * fit the model, a limit that the session has reached, or workers that have made different numbers
+ * of steps (see Servers above); the errors of kolo_train. */
 KOLO_API kolo_status kolo_fit(kolo_session *session, const kolo_dataset *train,
                               const kolo_dataset *test, const kolo_fit_opts *opts,
                               kolo_train_result *result);

@@ -12,7 +12,7 @@ from types import SimpleNamespace
 from typing import Any, Dict, Iterator, List, Tuple
 
 from ._checks import Structure, check_of, checking
-from ._library import COMM_FUNCTIONS, CONSTANTS, KOLO_FUNCTIONS, NUMBERS, PARSED, TYPES
+from ._library import COMM_FUNCTIONS, CONSTANTS, KOLO_FUNCTIONS, NUMBERS, PARSED, TYPES, ZEROS
 
 # ---- from C to ctypes ----
 
@@ -101,7 +101,8 @@ def _declare_types() -> None:
                   for member, (ctype, length) in MEMBERS[name].items()]
         checks = {member: check_of(ctype) for member, (ctype, length) in MEMBERS[name].items() if not length}
         setattr(c, name, type(name, (Structure,), {
-            "_fields_": fields, "checks": {member: check for member, check in checks.items() if check}}))
+            "_fields_": fields, "checks": {member: check for member, check in checks.items() if check},
+            "zeros": ZEROS.get(name, {})}))
 
 
 _declare_types()

@@ -66,11 +66,16 @@ class Structure(ctypes.Structure):
     """A structure whose members are checked when they are set."""
 
     checks: Dict[str, Check] = {}  # by member
+    zeros: Dict[str, Optional[float]] = {}  # by member, what 0 becomes: see ZEROS
 
     def __setattr__(self, name: str, value: Any) -> None:
         check = self.checks.get(name)
         if check:
             check(name, value)
+        if name in self.zeros and value == 0:
+            value = self.zeros[name]
+            if value is None:
+                raise ValueError(f"{name} 0: give a number above 0, or leave it out for the default")
         super().__setattr__(name, value)
 
 

@@ -6,7 +6,8 @@ tests/python/test_layout.py has a C compiler compare them with the headers.
 
 from __future__ import annotations
 
-from typing import Dict, Tuple
+import sys
+from typing import Dict, Optional, Tuple
 
 # An enumeration with a function kolo_..._name below has the names that the function returns. Others are
 # declared here: names that Python has for constants (their prefix, names in order), ...
@@ -217,6 +218,21 @@ struct kolo_fit_opts {
     kolo_train_notice *notice; void *notice_arg; bool no_cross_step;
 };
 """
+# Members whose 0 is another default in C: what an explicit 0 becomes, a number with the effect of 0, or None:
+# it is refused.
+TINY = sys.float_info.min  # 0 in f32; sums and products with it are those with 0 in f64
+_STEPS = ("stride", "stride_d", "stride_h", "stride_w", "dilation", "dilation_d", "dilation_h", "dilation_w", "groups")
+ZEROS: Dict[str, Dict[str, Optional[float]]] = {
+    **{f"kolo_{kind}_opts": dict.fromkeys(_STEPS)
+       for kind in ("conv1d", "conv2d", "conv3d", "conv_transpose2d", "pool2d", "pool3d")},
+    "kolo_lrn_opts": {"size": None, "alpha": TINY, "beta": TINY, "k": TINY},
+    "kolo_batch_norm_opts": {"eps": TINY, "momentum": TINY},
+    "kolo_optimizer_opts": {"beta1": TINY, "beta2": TINY, "eps": TINY, "trust": None},
+    "kolo_session_opts": {"batch": None, "accumulate": None, "threads": None, "compress_min_bytes": 1, "lr": None,
+                          "lr_power": None, "lr_step_factor": None, "lr_step_every": None, "bucket_bytes": None},
+    "kolo_fit_opts": {"log_every": None},
+}
+
 # Pointers to functions that the headers declare otherwise than by a typedef of the function.
 POINTERS = ("interrupted", "on_stall", "user_combine", "kolo_model_windows", "kolo_model_build",
             "kolo_train_observer", "kolo_train_notice", "kolo_custom_shape", "kolo_custom_run",

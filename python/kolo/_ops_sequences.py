@@ -68,6 +68,8 @@ def cross_attention(q: Value, k: Value, v: Value, heads: int, kv_heads: int = 0,
 
 def rotary(x: Value, heads: int, base: float = 10000, first: int = 0) -> Value:
     """Rotary position embedding of x [N,T,heads D]."""
+    if base == 0:
+        raise ValueError("rotary: base 0: give a number above 0")
     return call("rotary", x, heads, base, first)
 
 

@@ -428,7 +428,7 @@ class Comm(NotCopied):
 
     def send(self, data: Any, to: int, tag: int = 0, timeout_s: float = 0) -> None:
         """Sends ``data`` to rank ``to``; returns when it has been received. Messages between two ranks
-        with the same tag arrive in order."""
+        with the same tag, 0 or more, arrive in order."""
         self._run("send", None, data, root=to, tag=tag, timeout_s=timeout_s)
 
     def recv(self, data: Any, source: int, tag: int = 0, timeout_s: float = 0) -> Any:

@@ -6,6 +6,7 @@ from __future__ import annotations
 from typing import Optional
 
 from . import ops
+from ._checks import integer
 from .graph import Init, Value
 from .ops import Pair
 
@@ -29,7 +30,7 @@ def conv2d(x: Value, channels: int, kernel: Pair, name: Optional[str] = None, st
     """x [N,C,H,W] -> [N,channels,H',W']."""
     name = name or x.graph.unique("conv2d")
     height, width = (kernel, kernel) if isinstance(kernel, int) else kernel
-    each = x.shape[1] // groups
+    each = x.shape[1] // integer("groups", groups, 1)
     w = x.graph.param(f"{name}.weight", (channels, each, height, width), init)
     y = ops.conv2d(x, w, stride, pad, dilation, groups)
     return ops.bias(y, _bias(x, name, channels, each * height * width)) if bias else y
@@ -40,7 +41,7 @@ def conv1d(x: Value, channels: int, kernel: int, name: Optional[str] = None, str
            init: Init = "fan_in") -> Value:
     """x [N,C,W] -> [N,channels,W']."""
     name = name or x.graph.unique("conv1d")
-    each = x.shape[1] // groups
+    each = x.shape[1] // integer("groups", groups, 1)
     w = x.graph.param(f"{name}.weight", (channels, each, kernel), init)
     y = ops.conv1d(x, w, stride, pad, dilation, groups)
     return ops.bias(y, _bias(x, name, channels, each * kernel)) if bias else y

@@ -9,6 +9,7 @@ from typing import List, Optional, Sequence, Union
 from ._bindings import c
 from ._bindings import training as _lib
 from ._checks import integers
+from ._library import TINY as _TINY
 from ._ops_images import *  # pylint: disable=wildcard-import,unused-wildcard-import
 from ._ops_losses import *  # pylint: disable=wildcard-import,unused-wildcard-import
 from ._ops_sequences import *  # pylint: disable=wildcard-import,unused-wildcard-import
@@ -77,7 +78,7 @@ def flatten(x: Value) -> Value:
 
 
 def channel_window(x: Value, first: int, count: int) -> Value:
-    """Channels [first, first + count) of x [N,C,...]; those outside x are zero."""
+    """Channels [first, first + count) of x [N,C,...]; those outside x, but not all, are zero."""
     return call("channel_window", x, first, count)
 
 
@@ -354,19 +355,19 @@ def batch_norm(x: Value, name: Optional[str] = None, eps: float = 1e-5,
 
 def layer_norm(x: Value, name: Optional[str] = None, eps: float = 1e-5) -> Value:
     """Layer normalization over the last dimension; adds NAME.weight and NAME.bias."""
-    return call("layer_norm", x, (name or x.graph.unique("layer_norm")).encode(), eps)
+    return call("layer_norm", x, (name or x.graph.unique("layer_norm")).encode(), eps or _TINY)
 
 
 def rms_norm(x: Value, name: Optional[str] = None, eps: float = 1e-6) -> Value:
     """Root mean square normalization over the last dimension; adds NAME.weight."""
-    return call("rms_norm", x, (name or x.graph.unique("rms_norm")).encode(), eps)
+    return call("rms_norm", x, (name or x.graph.unique("rms_norm")).encode(), eps or _TINY)
 
 
 def group_norm(x: Value, groups: int, name: Optional[str] = None, eps: float = 1e-5) -> Value:
     """Group normalization of x [N,C,...]; adds NAME.weight and NAME.bias."""
-    return call("group_norm", x, (name or x.graph.unique("group_norm")).encode(), groups, eps)
+    return call("group_norm", x, (name or x.graph.unique("group_norm")).encode(), groups, eps or _TINY)
 
 
 def instance_norm(x: Value, name: Optional[str] = None, eps: float = 1e-5) -> Value:
     """Group normalization with a group for each channel."""
-    return call("instance_norm", x, (name or x.graph.unique("instance_norm")).encode(), eps)
+    return call("instance_norm", x, (name or x.graph.unique("instance_norm")).encode(), eps or _TINY)

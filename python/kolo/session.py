@@ -495,7 +495,8 @@ class Session(NotCopied):
             notice: Optional[Callable[[str], Any]] = None,
             preempted: Optional[Callable[[], Any]] = None, **options: Any) -> Result:
         """Trains on a data set or on arrays, as `kolo train` does: ``fit({"x": images, "y": labels},
-        epochs=5, callback=print)``. Collective.
+        epochs=5, callback=print)``. Collective. ``epochs``, and the option ``steps``, are counted from the first
+        step of the session: a second run with ``epochs=5`` has none left and is refused; with 8 it has three more.
 
         ``callback`` is called on rank 0 after each epoch and evaluation; if it returns True the run
         ends on all ranks. ``progress`` is called on rank 0 about ten times a second, ``notice`` with

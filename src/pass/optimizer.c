@@ -62,9 +62,9 @@ kolo_status kolo_optimizer_resolve(const kolo_optimizer_opts *in, kolo_optimizer
                          ": give at most 1 / delay",
                          o.ahead, o.delay);
     }
-    KOLO_TRY(kolo_check_real("beta1", o.beta1, 0, false, 0.999999));
-    KOLO_TRY(kolo_check_real("beta2", o.beta2, 0, false, 0.999999));
-    KOLO_TRY(kolo_check_real("eps", o.eps, 0, false, 1));
+    KOLO_TRY(kolo_check_real("beta1", o.beta1, 0, true, 0.999999));
+    KOLO_TRY(kolo_check_real("beta2", o.beta2, 0, true, 0.999999));
+    KOLO_TRY(kolo_check_real("eps", o.eps, 0, optimizers[o.kind].eps > 0, 1));
     KOLO_TRY(kolo_check_real("trust coefficient", o.trust, 0, true, 1e6));
     KOLO_TRY(kolo_check_real("maximum norm of the gradients", o.clip, 0, false, 1e12));
     *out = o;

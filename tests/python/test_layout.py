@@ -88,6 +88,17 @@ with tempfile.TemporaryDirectory() as folder:
     assert done.returncode == 0, (
         "TYPES or the functions in python/kolo/_library.py differ from the headers:\n" + done.stderr)
 
+# ZEROS has the members that the headers give another default than 0, of options that have the same names too.
+found = 0
+for name, body in re.findall(r"typedef struct (kolo_\w+) {(.*?)\n} ", public, re.S):
+    same = ["kolo_session_opts", "kolo_fit_opts"] if name == "kolo_train_opts" else [name]
+    for member in re.findall(r"^ +(?:double|int|int64_t) (\w+); +/\*[^*]*\bdefault:? (?:see|0?\.|[1-9])", body, re.M):
+        for structure in same:
+            if structure in _library.ZEROS and member in _bindings.MEMBERS[structure]:
+                assert member in _library.ZEROS[structure], f"ZEROS in python/kolo/_library.py lacks {structure}.{member}"
+                found += 1
+assert found >= 9, found
+
 # Every function has a binding, which the package uses, or a reason to have none.
 package = ""
 for file in os.listdir(os.path.join(root, "python", "kolo")):

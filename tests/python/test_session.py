@@ -287,7 +287,75 @@ def test_files(folder):
                                                            checkpoint_epochs=2)
     again = kolo.Session(two_layers, batch=5, seed=4)
     assert again.fit({"x": x, "y": y}, epochs=6, out_dir=run, resume=run).steps == 12
+    for limit in ({"epochs": 6}, {"epochs": 2}, {"steps": 3}):
+        expect(kolo.ArgumentError, "give more epochs or steps, which are counted from step 0", again.fit,
+               {"x": x, "y": y}, **limit)
     assert result.steps == 8 and os.path.exists(os.path.join(run, "loss.svg"))
+
+
+def test_zeros():
+    """A 0 that C replaces by its default is passed on, or refused."""
+    x, y = samples(6)
+
+    def steps(**options):
+        session = kolo.Session(two_layers, batch=6, lr=.1, seed=2, **options)
+        before = session.get("out.weight")
+        for _ in range(2):
+            session.step(x=x, y=y)
+        return before, session.get("out.weight"), session
+
+    # Adam without memory is the sign of the gradient; without the first moment's it differs from 0.9.
+    before, after, _ = steps(optimizer="adam", beta1=0, beta2=0.0, eps=0)
+    moved = np.abs(after - before)
+    assert np.all((np.abs(moved - .2) < 1e-5) | (moved < 1e-5)), moved
+    _, one, session = steps(optimizer="adam", beta1=0.0)
+    assert np.abs(one - steps(optimizer="adam")[1]).max() > 1e-4
+    assert np.abs(one - steps(optimizer="adam", beta1=1e-7)[1]).max() < 1e-6
+    steps(compress_min_bytes=0)
+    for options in ({"lr": 0.0}, {"batch": 0}, {"lr_power": 0}, {"lr_step_factor": 0}, {"threads": 0}, {"trust": 0},
+                    {"accumulate": 0}, {"lr_step_every": 0}, {"bucket_bytes": np.int64(0)}):
+        name, = options
+        expect(ValueError, f"{name} 0: give a number above 0", kolo.Session, two_layers, **options)
+    expect(ValueError, "log_every 0: give a number above 0", session.fit, {"x": x, "y": y}, epochs=3, log_every=0)
+    expect(kolo.ArgumentError, "choose a number above 0", kolo.Session, two_layers, optimizer="adam", beta1=2)
+
+    def compute(op, values):
+        def build(g):
+            z = op(g.input("z", (2, 3)))
+            g.output(z=z, loss=ops.sum(z))
+        with kolo.Session(build, batch=2, evaluate_only=True) as network:
+            return network.predict("z", z=values)
+
+    z = random.normal(size=(2, 2, 3)).astype(np.float32)
+    sums = (z**2).sum(1, keepdims=True)
+    normal = (z - z.mean(2, keepdims=True)) / z.std(2, keepdims=True)
+    for op, expected in (
+            (lambda v: ops.lrn(v, 3, alpha=0, k=2), z * 2**-.75),
+            (lambda v: ops.lrn(v, 3, beta=0), z),
+            (lambda v: ops.lrn(v, 3, alpha=3, beta=.5, k=0), z / np.sqrt(sums)),
+            (lambda v: ops.layer_norm(1e-6 * v, eps=0), normal),
+            (lambda v: ops.instance_norm(1e-6 * v, eps=0), normal)):
+        assert np.allclose(compute(op, z), expected, rtol=1e-4, atol=1e-4), (compute(op, z), expected)
+    graph = kolo.Graph(2)
+    image = graph.input("image", (4, 8))
+    expect(ValueError, "stride 0: give", ops.conv1d, image, graph.param("w", (3, 4, 1)), stride=0)
+    expect(ValueError, "groups 0: give an integer from 1", nn.conv1d, image, 3, 1, groups=0)
+    expect(ValueError, "stride_w 0: give", ops.max_pool2d, graph.input("i", (1, 4, 4)), 2, stride=(1, 0))
+    expect(ValueError, "size 0: give", ops.lrn, image, size=0)
+    expect(ValueError, "base 0: give", ops.rotary, image, 2, base=0)
+
+
+def test_batch_norm_momentum():
+    """Momentum 0 leaves the running statistics."""
+    def build(g):
+        x = ops.batch_norm(g.input("x", (4,)), "norm", eps=0, momentum=0)
+        g.output(loss=ops.softmax_xent(nn.linear(x, 3), g.input("y", dtype="i32")))
+
+    session = kolo.Session(build, batch=6)
+    x, y = samples(6)
+    session.step(x=x, y=y)
+    assert np.array_equal(session.get("norm.running_mean"), np.zeros(4))
+    assert np.array_equal(session.get("norm.running_var"), np.ones(4))
 
 
 def test_errors():

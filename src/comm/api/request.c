@@ -149,6 +149,9 @@ static kolo_status check_opts(const kolo_comm *comm, const kolo_request_opts *o)
     if (kolo_collective_is_message(o->kind) && o->root == comm->rank) {
         return KOLO_FAIL(KOLO_ERR_ARG, "%s: rank %d is this rank", name, o->root);
     }
+    if (kolo_collective_is_message(o->kind) && o->tag < 0) {
+        return KOLO_FAIL(KOLO_ERR_ARG, "%s: tag %d: give 0 or more", name, o->tag);
+    }
     KOLO_TRY(check_user_op(o, name));
     KOLO_TRY(check_parts(o, name));
     return check_scale(o, name);

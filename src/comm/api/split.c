@@ -11,6 +11,7 @@
 #include "comm/api/split.h"
 
 #include "base/memory.h"
+#include "base/rng.h"
 #include "base/status.h"
 #include "comm/engine/failure.h"
 #include "comm/engine/family.h"
@@ -205,12 +206,21 @@ static kolo_status check_members(const kolo_comm *comm, const int *ranks, int n)
     return KOLO_FAIL(KOLO_ERR_ARG, "rank %d creates a group without itself", comm->rank);
 }
 
+enum { PASSED_RANKS = 4 };
+
+/* What members give to each other. */
+typedef struct passed_entry {
+    kolo_subgroup_address address;
+    uint64_t hash;                        /* of the list of the member */
+    int32_t rank, n, ranks[PASSED_RANKS]; /* in messages: its rank, and the first of the list */
+} passed_entry;
+
 struct kolo_creation {
     kolo_comm *comm, *child;
     int n, own;                       /* members; this one's place in the list */
     int *ranks, *hosts;               /* [n]; `hosts` for the child */
     kolo_subgroup_address *addresses; /* of each rank of `comm` */
-    kolo_subgroup_address *passed;    /* [n]: of this member, the one before it in the list, ... */
+    passed_entry *passed;             /* [n]: of this member, the one before it in the list, ... */
     kolo_request **receives, **sends; /* [n_messages] */
     int n_messages;
 };
@@ -247,6 +257,11 @@ static kolo_status alloc_creation(kolo_comm *comm, const int *ranks, int n, kolo
     }
     memcpy(c->ranks, ranks, members * sizeof *ranks);
     while (ranks[c->own] != comm->rank) c->own++;
+    passed_entry *own = &c->passed[0];
+    own->hash = kolo_hash_bytes(ranks, members * sizeof *ranks);
+    own->rank = comm->rank;
+    own->n = n;
+    memcpy(own->ranks, ranks, (size_t)(n < PASSED_RANKS ? n : PASSED_RANKS) * sizeof *ranks);
     for (size_t r = 0; r < size; r++) c->addresses[r].block = 1; /* of ranks that take no part */
     *made = c;
     return KOLO_OK;
@@ -261,7 +276,7 @@ static kolo_status start_message(kolo_creation *c, bool sends, int distance, int
                               .dtype = KOLO_DTYPE_I64,
                               .input = sends ? c->passed : NULL,
                               .output = sends ? NULL : &c->passed[distance],
-                              .count = 2 * (size_t)count,
+                              .count = (size_t)count * sizeof *c->passed / sizeof(int64_t),
                               .root = c->ranks[place],
                               .tag = tag,
                               .site = "group"};
@@ -290,9 +305,9 @@ static kolo_status exchange_addresses(kolo_creation *c, int tag) {
 
 /* A member without memory sends an address of zeros. */
 static kolo_status start_creation(kolo_creation *c, int tag) {
-    if (kolo_subgroup_make(c->comm, c->ranks[0], c->ranks, c->n, c->hosts, &c->passed[0],
+    if (kolo_subgroup_make(c->comm, c->ranks[0], c->ranks, c->n, c->hosts, &c->passed[0].address,
                            &c->child) != KOLO_OK) {
-        c->passed[0] = (kolo_subgroup_address){0};
+        c->passed[0].address = (kolo_subgroup_address){0};
     }
     return exchange_addresses(c, tag);
 }
@@ -328,14 +343,40 @@ kolo_status kolo_creation_test(kolo_creation *c, bool *complete) {
     return KOLO_OK;
 }
 
+/* "0,1 (2 ranks)" */
+static void write_list(const passed_entry *list, char text[static 96]) {
+    int at = 0;
+    for (int i = 0; i < list->n && i < PASSED_RANKS; i++) {
+        at += snprintf(text + at, 96 - (size_t)at, "%d,", list->ranks[i]);
+    }
+    const char *rest = list->n > PASSED_RANKS ? "..." : "";
+    snprintf(text + at - (*rest == 0), 96 - (size_t)at, "%s (%d ranks)", rest, list->n);
+}
+
+/* A member with another list may wait for ranks that do not come: a difference breaks the group. */
+static kolo_status check_lists(kolo_creation *c) {
+    for (int i = 1; i < c->n; i++) {
+        char own[96], other[96];
+        if (c->passed[i].hash == c->passed[0].hash) continue;
+        write_list(&c->passed[0], own);
+        write_list(&c->passed[i], other);
+        return kolo_comm_break(c->comm, KOLO_ERR_ARG,
+                               "ranks disagree on a group: rank %d creates one of the ranks %s, "
+                               "rank %d one of %s; all members must give the same list",
+                               c->passed[0].rank, own, c->passed[i].rank, other);
+    }
+    return KOLO_OK;
+}
+
 kolo_status kolo_creation_wait(kolo_creation *c, kolo_comm **sub) {
     kolo_status status = KOLO_OK;
     for (int i = 0; i < c->n_messages && status == KOLO_OK; i++) {
         status = kolo_request_wait(c->receives[i], 0);
         if (status == KOLO_OK) status = kolo_request_wait(c->sends[i], 0);
     }
+    if (status == KOLO_OK) status = check_lists(c);
     for (int i = 0; i < c->n; i++)
-        c->addresses[c->ranks[(c->own + c->n - i) % c->n]] = c->passed[i];
+        c->addresses[c->ranks[(c->own + c->n - i) % c->n]] = c->passed[i].address;
     if (status == KOLO_OK) status = attach(c->comm, c->child, c->addresses, c->ranks);
     if (status == KOLO_OK) {
         *sub = c->child;

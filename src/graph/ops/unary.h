@@ -17,9 +17,9 @@
  *
  * Zeros have the signs of the C library's: x + N(0) is that of abs.
  *
- * As in PyTorch, the gradient of hardtanh, unlike clamp, is 0 at the bounds, and silu of -infinity
- * is NaN. silu: Elfwing et al., "Sigmoid-weighted linear units", 2018; elu: Clevert et al., 2016;
- * hardswish: Howard et al., "Searching for MobileNetV3", 2019. */
+ * As in PyTorch 2.15, the gradient of clamp is 0 at its bounds, and that of hardswish 1 at 3; silu
+ * of -infinity is NaN. silu: Elfwing et al., "Sigmoid-weighted linear units", 2018; elu: Clevert et
+ * al., 2016; hardswish: Howard et al., "Searching for MobileNetV3", 2019. */
 #define KOLO_UNARY_LIST(ROW, X)                                                                 \
     ROW(X, exp, NULL, NULL, OUTPUT, EXP(x), (dy * v))                                           \
     ROW(X, log, NULL, NULL, INPUT, LOG(x), dy / v)                                              \
@@ -32,7 +32,7 @@
         IF(p == N(0), N(0), dy * POW(v, p - N(1)) * p))                                         \
     ROW(X, offset, "%by", NULL, INPUT, x + p, dy)                                               \
     ROW(X, clamp, "%min", "%max", INPUT, IF(x < p, p, IF(x > q, q, x)),                         \
-        IF((v >= p) & (v <= q), dy, N(0)))                                                      \
+        IF((v > p) & (v < q), dy, N(0)))                                                        \
     ROW(X, hardtanh, "%min", "%max", INPUT, IF(x < p, p, IF(x > q, q, x)),                      \
         IF((v > p) & (v < q), dy, N(0)))                                                        \
     ROW(X, leaky_relu, "%slope", NULL, INPUT, IF(x > N(0), x, p * x), IF(v > N(0), dy, p * dy)) \
@@ -41,7 +41,7 @@
     ROW(X, softplus, "%beta", NULL, INPUT, SOFTPLUS(x, p), dy *SIGMOID(p *v))                   \
     ROW(X, hardswish, NULL, NULL, INPUT,                                                        \
         IF(x < N(-3), N(0), IF(x > N(3), x, x * (x + N(3)) / N(6))),                            \
-        IF(v < N(-3), N(0), IF(v > N(3), dy, dy * (v / N(3) + N(0.5)))))                        \
+        IF(v <= N(-3), N(0), IF(v >= N(3), dy, dy * (v / N(3) + N(0.5)))))                      \
     ROW(X, hardsigmoid, NULL, NULL, INPUT,                                                      \
         IF(x < N(-3), N(0), IF(x > N(3), N(1), x / N(6) + N(0.5))),                             \
         IF((v > N(-3)) & (v < N(3)), dy / N(6), N(0)))                                          \

@@ -445,6 +445,16 @@ static kolo_status check_steps(const kolo_job *j) {
                      -most[1], most[0]);
 }
 
+/* A run of kolo_fit that goes on with a session has steps to make. */
+static kolo_status check_end_of_fit(const kolo_job *j) {
+    if (j->own || j->resume.state.steps > 0 || j->state.steps < j->end) return KOLO_OK;
+    return KOLO_FAIL(KOLO_ERR_ARG,
+                     "the session has made %" PRId64 " steps (of %" PRId64
+                     " in an epoch), and this run ends at step %" PRId64
+                     ": give more epochs or steps, which are counted from step 0",
+                     j->state.steps, j->setup.epoch_steps, j->end);
+}
+
 kolo_status kolo_job_resume(kolo_job *j) {
     KOLO_TRY(try_shared_folder(j));
     KOLO_TRY(kolo_resume_load(&j->resume, j->session, j->comm));
@@ -457,7 +467,7 @@ kolo_status kolo_job_resume(kolo_job *j) {
     KOLO_TRY(check_steps(j));
     j->saved = j->resume.here ? j->resume.state.steps : 0;
     j->end = j->setup.total_steps;
-    return KOLO_OK;
+    return check_end_of_fit(j);
 }
 
 kolo_status kolo_job_start(kolo_job *j) {

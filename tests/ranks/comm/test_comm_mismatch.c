@@ -23,6 +23,7 @@ static void what_makes_no_sense_is_refused(void **state) {
         {{.kind = (kolo_collective)99}, "unknown kind of request 99"},
         {{.kind = KOLO_COLLECTIVE_GATHER, .root = 2}, "root 2 outside [0, 2)"},
         {{.kind = KOLO_COLLECTIVE_SEND, .input = data, .count = 1}, "rank 0 is this rank"},
+        {{.kind = KOLO_COLLECTIVE_RECV, .root = 1, .tag = -1}, "tag -1: give 0 or more"},
         {{.kind = KOLO_COLLECTIVE_RECV, .root = 1, .count = 1}, "the output of 1 elements is NULL"},
         {{.kind = KOLO_COLLECTIVE_ALLGATHER, .parts = &part, .n_parts = 1},
          "parts need an allreduce"},
@@ -175,6 +176,39 @@ static void slices_that_do_not_fit_are_an_error_everywhere(void **state) {
     }
 }
 
+/* Members of a group with other lists: also one that waits for a rank that does not come. */
+typedef struct list_case {
+    int lists[3][3], n[3]; /* [rank] */
+    char text[20];         /* in the message on each rank */
+} list_case;
+
+static kolo_status list_body(kolo_comm *comm, const void *arg, void *result) {
+    list_case c;
+    const int rank = kolo_comm_rank(comm);
+    memcpy(&c, arg, sizeof c);
+    kolo_comm *sub = NULL;
+    const kolo_status status = kolo_comm_create_group(comm, c.lists[rank], c.n[rank], 4, &sub);
+    return status == KOLO_ERR_ARG &&
+                   strstr(kolo_last_error(), "ranks disagree on a group: rank ") &&
+                   strstr(kolo_last_error(), c.text)
+               ? KOLO_OK
+               : KOLO_FAIL(KOLO_ERR_FORMAT, "a group by other lists gave %d: %s", (int)status,
+                           status ? kolo_last_error() : "nothing");
+}
+
+static void members_with_other_lists_fail(void **state) {
+    static const list_case cases[] = {
+        {{{0, 1, 2}, {0, 2, 1}, {0, 1, 2}}, {3, 3, 3}, "0,2,1 (3 ranks)"},
+        {{{0, 1, 2}, {1, 0}, {0, 1, 2}}, {3, 2, 3}, "1,0 (2 ranks)"},
+    };
+    for (size_t i = 0; i < KOLO_COUNT(cases); i++) {
+        for (int t = RANKS_THREAD; t <= RANKS_HOSTS_UCX; t++) {
+            if (!ranks_have((rank_transport)t)) continue;
+            ASSERT_OK(run_ranks(3, (rank_transport)t, list_body, &cases[i], sizeof cases[i]));
+        }
+    }
+}
+
 /* Ranks that connect on demand, and share memory as those of one host do. */
 static const kolo_transport_ops *memory_ops;
 static kolo_request *other; /* of rank 1 */
@@ -271,6 +305,7 @@ TEST_MAIN(test_comm_mismatch) {
         cmocka_unit_test(a_mismatch_is_an_error_everywhere),
         cmocka_unit_test(a_mismatch_shows_what_both_sides_started),
         cmocka_unit_test(slices_that_do_not_fit_are_an_error_everywhere),
+        cmocka_unit_test(members_with_other_lists_fail),
         cmocka_unit_test(a_peer_that_is_faster_does_not_disagree),
         cmocka_unit_test(a_mismatch_is_an_error_by_open_mpi),
         cmocka_unit_test(a_mismatch_is_an_error_by_mpich),

@@ -305,6 +305,9 @@ static void a_session_has_several_runs(void **state) {
     ASSERT_OK(kolo_fit(s, set, set, &(kolo_fit_opts){.epochs = 100}, &result));
     assert_int_equal(kolo_session_steps(s), 400);
     assert_true(result.evaluated && result.test.value[KOLO_METRIC_LOSS] < 1e-6);
+    static const char ended[] = "has made 400 steps (of 4 in an epoch), and this run ends at step";
+    ASSERT_REFUSED(kolo_fit(s, set, set, &(kolo_fit_opts){.epochs = 100}, &result), ended);
+    ASSERT_REFUSED(kolo_fit(s, set, NULL, &(kolo_fit_opts){.steps = 10}, &result), ended);
     ASSERT_OK(kolo_session_get(s, "a", &a, sizeof a));
     assert_true(fabsf(a - 3) < 0.01F);
     kolo_session_destroy(s);
