@@ -3,6 +3,7 @@
 
 #include "onnx/export/call.h"
 
+#include <inttypes.h>
 #include <string.h>
 
 /* An op of ONNX with the inputs of the node. */
@@ -109,9 +110,17 @@ static kolo_status resize(onnx_export *c) {
     return KOLO_OK;
 }
 
+/* ONNX has one channel more after the middle of an even window, this op one more before it. */
 static kolo_status lrn(onnx_export *c) {
+    const int64_t size = integer(c, KOLO_LRN_SIZE);
+    if (size % 2 == 0) {
+        return KOLO_FAIL(KOLO_ERR_UNSUPPORTED,
+                         "lrn over %" PRId64 " channels cannot be exported to ONNX, which has "
+                         "other windows of an even size: use an odd one",
+                         size);
+    }
     onnx_emit(c->w, "LRN", c->out, c->in[0], NULL, NULL);
-    onnx_add_int(c->w, "size", integer(c, KOLO_LRN_SIZE));
+    onnx_add_int(c->w, "size", size);
     onnx_add_float(c->w, "alpha", real(c, KOLO_LRN_ALPHA));
     onnx_add_float(c->w, "beta", real(c, KOLO_LRN_BETA));
     onnx_add_float(c->w, "bias", real(c, KOLO_LRN_K));

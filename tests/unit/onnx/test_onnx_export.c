@@ -152,8 +152,30 @@ static void exported_nets_give_the_same_logits(void **state) {
     unlink(FILE_NAME);
 }
 
+static kolo_status build_even_lrn(kolo_graph *g, int64_t samples, void *arg) {
+    const kolo_value x = kolo_input(g, "x", KOLO_DTYPE_F32, kolo_shape_4(samples, 4, 3, 2));
+    const kolo_value y = kolo_lrn(g, x, &(kolo_lrn_opts){.size = 2});
+    kolo_output(g, "logits", y);
+    kolo_output(g, "loss", kolo_sum(g, y));
+    return KOLO_OK;
+}
+
+/* An even window of ONNX is another one: no file that computes something else. */
+static void an_even_lrn_is_refused(void **state) {
+    const kolo_session_opts opts = {.batch = BATCH, .evaluate_only = true};
+    kolo_session *s;
+    ASSERT_OK(kolo_session_create(NULL, &opts, build_even_lrn, NULL, &s));
+    assert_int_equal(kolo_session_export_onnx(s, FILE_NAME), KOLO_ERR_UNSUPPORTED);
+    assert_non_null(strstr(kolo_last_error(), "lrn over 2 channels cannot be exported"));
+    assert_int_not_equal(access(FILE_NAME, F_OK), 0);
+    kolo_session_destroy(s);
+}
+
 TEST_MAIN(test_onnx_export) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(exported_nets_give_the_same_logits)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(exported_nets_give_the_same_logits),
+        cmocka_unit_test(an_even_lrn_is_refused),
+    };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
 
