@@ -49,7 +49,7 @@ kolo_status output_check_files(const kolo_options *o) {
     const uint32_t command = o->command->bit;
     const kolo_option *rows = o->table->rows, *end = rows + o->table->n_rows;
     for (const kolo_option *row = rows; row < end; row++) {
-        if (!row->written || !(row->commands & command)) continue;
+        if (!row->written || !row->path || !(row->commands & command)) continue;
         const char *text = kolo_options_text(o, row->name);
         size_t length;
         const char *file = text ? row->path(text, NULL, &length) : NULL;
