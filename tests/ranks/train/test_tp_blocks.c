@@ -115,8 +115,8 @@ static const struct {
     {"mobilenet, momentum",
      {.model = "mobilenet_v2",
       .model_options = "width=10,classes=12",
-      .lr = 1e-6, /* with more, rounding grows: shards have 2 to 4 samples of 1 pixel */
-      .data = "synthetic:N=13,test=5,shape=3x32x32,seed=2",
+      .lr = 1e-6, /* with more, rounding grows: shards have 2 to 4 samples of 4 pixels */
+      .data = "synthetic:N=13,test=5,shape=3x64x64,seed=2",
       .optimizer.momentum = 0.9,
       .global_batch = 8,
       .reproducible = 2,
