@@ -25,6 +25,7 @@ typedef struct wino_state {
     kolo_kernel_loop bias_bwd;
     kolo_simd_wino_job job; /* without the addresses */
     int64_t tiles;          /* over all images */
+    int64_t filters;        /* floats of transformed filters */
     bool padded;            /* the weights' layout has padding, which must be zero in the
                              * gradient */
     int32_t tap_at[MOST_TAPS * MOST_TAPS];
@@ -135,8 +136,12 @@ static void release(void *state) {
     kolo_free(s);
 }
 
+/* Transformed filters above this size are not kept: a part has some rows of a panel at a time, in
+ * its cache, and transforms them again for each block. */
+enum { KEPT_BYTES = 16 << 20, FILTER_ROWS = 128 };
+
 /* Tiles per block: few enough that windows and products stay in cache, but with large filters
- * enough to amortize reading them. The weight gradient accumulates into all filters once per
+ * enough to amortize their transforms. The weight gradient accumulates into all filters once per
  * block. Calibrated by measurements on shapes from resnet20 to vgg16. */
 static int64_t block_of(const wino_state *s, bool weights) {
     enum { LEAST = 24, MOST = 96, CACHE = 384 << 10, LARGE = 8 << 20 };
@@ -144,7 +149,15 @@ static int64_t block_of(const wino_state *s, bool weights) {
     int64_t rows = job->x.planes * job->x.inner, lanes = job->y.planes * job->y.inner;
     int64_t block = CACHE / (4 * POINTS * (rows + lanes));
     if (weights || 4 * POINTS * rows * lanes > LARGE) block = MOST;
-    return kolo_min_i64(kolo_max_i64(LEAST, kolo_min_i64(block, MOST)), s->tiles);
+    block = kolo_min_i64(kolo_max_i64(LEAST, kolo_min_i64(block, MOST)), s->tiles);
+    const int64_t parts = (s->tiles + block - 1) / block;
+    return (s->tiles + parts - 1) / parts;
+}
+
+static int64_t filter_rows_of(const wino_state *s, bool weights) {
+    const kolo_simd_wino_job *job = &s->job;
+    const int64_t bytes = 4 * POINTS * job->rows * job->y.planes * job->y.inner;
+    return (weights ? job->block == s->tiles : bytes > KEPT_BYTES) ? FILTER_ROWS : 0;
 }
 
 static kolo_status prepare(const kolo_kernel_spec *spec, void **state, size_t *scratch_bytes) {
@@ -173,7 +186,10 @@ static kolo_status prepare(const kolo_kernel_spec *spec, void **state, size_t *s
     job->panels = (job->y.planes * job->y.inner + lanes - 1) / lanes;
     job->x_stride = point_stride(round_up_to(job->x.planes * job->x.inner, lanes) * job->block);
     job->y_stride = point_stride(job->panels * lanes * job->block);
-    job->filter_stride = point_stride(job->panels * lanes * job->rows);
+    job->filter_rows = filter_rows_of(s, weights);
+    const int64_t kept = job->filter_rows ? lanes * kolo_min_i64(job->filter_rows, job->rows)
+                                          : job->panels * lanes * job->rows;
+    job->filter_stride = point_stride(kept);
     job->part_stride = POINTS * (job->x_stride + job->y_stride);
     s->padded =
         kolo_tensor_bytes(role.w) != sizeof(float) * (size_t)kolo_shape_count(&role.w->shape);
@@ -182,8 +198,10 @@ static kolo_status prepare(const kolo_kernel_spec *spec, void **state, size_t *s
         release(s);
         return status;
     }
-    int64_t floats = POINTS * job->filter_stride + round_up_to(job->panels * lanes, 16) +
-                     job->part_stride * (weights ? 1 : spec->threads);
+    const bool shared = weights || job->filter_rows;
+    s->filters = POINTS * job->filter_stride * (job->filter_rows ? spec->threads : 1);
+    int64_t floats = s->filters + round_up_to(job->panels * lanes, 16) +
+                     job->part_stride * (shared ? 1 : spec->threads);
     *scratch_bytes = sizeof(float) * (size_t)floats;
     *state = s;
     return KOLO_OK;
@@ -191,21 +209,35 @@ static kolo_status prepare(const kolo_kernel_spec *spec, void **state, size_t *s
 
 /* ---- run ---- */
 
+/* Transforms filters once for each block of tiles, which all threads work on. */
+static void run_blocks(const wino_state *s, kolo_simd_wino_job *job, int threads) {
+    for (; job->first < s->tiles; job->first += job->block) {
+        job->count = kolo_min_i64(job->block, s->tiles - job->first);
+        kolo_kernel_parallel(threads, job->count, s->table->read_block, job);
+        kolo_kernel_parallel(threads, job->panels, s->table->multiply_tiles, job);
+        kolo_kernel_parallel(threads, job->count, s->table->write_block, job);
+    }
+}
+
 static void run(const kolo_call *call) {
     const wino_state *s = call->state;
     int threads = call->spec->threads;
     kolo_simd_wino_job job = s->job;
     int64_t lanes = job.panels * 2 * s->table->vector;
-    float *bias = (float *)call->scratch + POINTS * job.filter_stride;
+    float *bias = (float *)call->scratch + s->filters;
     memset(bias, 0, sizeof(float) * (size_t)lanes);
     if (call->spec->n_in > 2) memcpy(bias, call->in[2], sizeof(float) * (size_t)job.lanes);
     job.weights = call->in[1];
     job.filters = call->scratch;
-    kolo_kernel_parallel(threads, job.panels * job.rows, s->table->read_filters, &job);
     job.in_x = call->in[0];
     job.bias = bias;
     job.scratch = bias + round_up_to(lanes, 16);
     job.out = call->out[0];
+    if (job.filter_rows) {
+        run_blocks(s, &job, threads);
+        return;
+    }
+    kolo_kernel_parallel(threads, job.panels * job.rows, s->table->read_filters, &job);
     kolo_kernel_parallel(threads, s->tiles, s->table->forward, &job);
 }
 
@@ -215,17 +247,22 @@ static void run_bwd_weights(const kolo_call *call) {
     kolo_simd_wino_job job = s->job;
     job.in_y = call->in[0];
     job.in_x = call->in[1];
+    job.out = call->out[0];
     job.filters = call->scratch;
-    job.scratch = job.filters + POINTS * job.filter_stride +
-                  round_up_to(job.panels * 2 * s->table->vector, 16);
+    job.scratch = job.filters + s->filters + round_up_to(job.panels * 2 * s->table->vector, 16);
+    if (s->padded) memset(job.out, 0, kolo_tensor_bytes(&call->spec->out[0]));
     for (; job.first < s->tiles; job.first += job.block) {
         job.count = kolo_min_i64(job.block, s->tiles - job.first);
         kolo_kernel_parallel(threads, job.count, s->table->read_block, &job);
-        kolo_kernel_parallel(threads, POINTS * job.panels, s->table->multiply_block, &job);
+        if (job.filter_rows) {
+            kolo_kernel_parallel(threads, job.panels, s->table->multiply_filters, &job);
+        } else {
+            kolo_kernel_parallel(threads, POINTS * job.panels, s->table->multiply_block, &job);
+        }
     }
-    job.out = call->out[0];
-    if (s->padded) memset(job.out, 0, kolo_tensor_bytes(&call->spec->out[0]));
-    kolo_kernel_parallel(threads, job.panels * job.rows, s->table->write_filters, &job);
+    if (!job.filter_rows) {
+        kolo_kernel_parallel(threads, job.panels * job.rows, s->table->write_filters, &job);
+    }
     if (call->spec->n_out == 1) return;
     kolo_simd_bias_job bias = {.image = job.y, .x = job.in_y, .out = call->out[1]};
     kolo_kernel_parallel(threads, kolo_simd_slices(&job.y), s->bias_bwd, &bias);

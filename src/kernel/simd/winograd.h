@@ -20,25 +20,29 @@ typedef struct kolo_simd_wino_job {
     int64_t block;            /* tiles processed at a time */
     int64_t first, count;     /* read_block, multiply_block: the tiles of this block */
     int64_t rows, lanes, panels;
+    int64_t filter_rows; /* of a panel whose transformed filters a part has at a time; 0: all */
     int64_t x_stride, y_stride, filter_stride, part_stride;
     bool relu;
     const int32_t *row_at, *lane_at, *tap_at;
     const float *in_x, *in_y; /* in_y: weight gradient only */
     const float *weights;
     const float *bias; /* [panels * P] */
-    float *filters;    /* transformed filters */
+    float *filters;    /* transformed filters; with filter_rows, of part 0 */
     float *scratch;    /* forward: of part 0; otherwise of the block */
     float *out;        /* y; write_filters: the weight gradient */
 } kolo_simd_wino_job;
 
 typedef struct kolo_simd_wino_table {
-    kolo_kernel_loop read_filters;   /* parallel over panels * rows; weights -> filters */
-    kolo_kernel_loop forward;        /* parallel over tiles of all images; in_x, filters -> out */
-    kolo_kernel_loop read_block;     /* parallel over tiles of the block; in_x, in_y -> scratch */
-    kolo_kernel_loop multiply_block; /* parallel over 36 * panels; accumulates into filters,
-                                      * overwrites when `first` is 0 */
-    kolo_kernel_loop write_filters;  /* parallel over panels * rows; filters -> out */
-    int vector;                      /* floats per vector; images need multiples of it as
-                                      * channels */
+    kolo_kernel_loop read_filters;     /* parallel over panels * rows; weights -> filters */
+    kolo_kernel_loop forward;          /* parallel over tiles of all images; in_x, filters -> out */
+    kolo_kernel_loop read_block;       /* parallel over tiles of the block; in_x, in_y -> scratch */
+    kolo_kernel_loop multiply_tiles;   /* parallel over panels; weights, windows -> products */
+    kolo_kernel_loop write_block;      /* parallel over tiles of the block; products -> out */
+    kolo_kernel_loop multiply_block;   /* parallel over 36 * panels; accumulates into filters,
+                                        * overwrites when `first` is 0 */
+    kolo_kernel_loop multiply_filters; /* parallel over panels; windows, tiles -> out */
+    kolo_kernel_loop write_filters;    /* parallel over panels * rows; filters -> out */
+    int vector;                        /* floats per vector; images need multiples of it as
+                                        * channels */
 } kolo_simd_wino_table;
 KOLO_ISA_TABLE(kolo_simd_wino_table, kolo_simd_wino);

@@ -27,6 +27,7 @@ enum {
     P = 2 * VL,                /* lanes per panel */
     MAX_R = VL == 16 ? 14 : 6, /* rows of a product in registers, two vectors each */
     DEPTH = 256,               /* channels whose filters stay in L1 */
+    LINE = 16,                 /* floats per cache line */
 };
 
 #define UNROLL _Pragma("GCC unroll 36")
@@ -337,52 +338,64 @@ INLINE void store_lanes(const kolo_simd_wino_job *job, float *w, int64_t lane, v
     for (int64_t i = 0; i < kolo_min_i64(VL, job->lanes - lane); i++) w[at[i]] = scattered[i];
 }
 
-INLINE void read_filters_of(const kolo_simd_wino_job *job, const int taps, int64_t begin,
-                            int64_t end) {
-    for (int64_t item = begin; item < end; item++) {
-        int64_t panel = item / job->rows, row = item % job->rows;
-        const float *w = job->weights + job->row_at[row];
-        for (int z = 0; z < vectors_of(job, panel); z++) {
-            vf half[WINDOW][MOST], g[MOST], p[WINDOW];
-            UNROLL for (int j = 0; j < taps; j++) {
-                UNROLL for (int i = 0; i < taps; i++) {
-                    g[i] = load_lanes(job, w + job->tap_at[i * taps + j], panel * P + z * VL);
-                }
-                filter_points(g, taps, p);
-                UNROLL for (int i = 0; i < WINDOW; i++) half[i][j] = p[i];
+/* Transforms the filters of one row of a panel: [P] at each point, `stride` floats apart. */
+INLINE void read_filter_row(const kolo_simd_wino_job *job, const int taps, int64_t panel,
+                            int64_t row, float *to, int64_t stride) {
+    const float *w = job->weights + job->row_at[row];
+    for (int z = 0; z < vectors_of(job, panel); z++, to += VL) {
+        vf half[WINDOW][MOST], g[MOST], p[WINDOW];
+        UNROLL for (int j = 0; j < taps; j++) {
+            UNROLL for (int i = 0; i < taps; i++) {
+                g[i] = load_lanes(job, w + job->tap_at[i * taps + j], panel * P + z * VL);
             }
-            float *to = job->filters + item * P + z * VL;
-            UNROLL for (int i = 0; i < WINDOW; i++) {
-                filter_points(half[i], taps, p);
-                UNROLL for (int j = 0; j < WINDOW; j++) {
-                    store(to + (i * WINDOW + j) * job->filter_stride, p[j]);
-                }
+            filter_points(g, taps, p);
+            UNROLL for (int i = 0; i < WINDOW; i++) half[i][j] = p[i];
+        }
+        UNROLL for (int i = 0; i < WINDOW; i++) {
+            filter_points(half[i], taps, p);
+            UNROLL for (int j = 0; j < WINDOW; j++) store(to + (i * WINDOW + j) * stride, p[j]);
+        }
+    }
+}
+
+INLINE void write_filter_row(const kolo_simd_wino_job *job, const int taps, int64_t panel,
+                             int64_t row, const float *from, int64_t stride) {
+    float *w = job->out + job->row_at[row];
+    for (int z = 0; z < vectors_of(job, panel); z++, from += VL) {
+        vf half[MOST][WINDOW], p[WINDOW], g[MOST];
+        UNROLL for (int j = 0; j < WINDOW; j++) {
+            UNROLL for (int i = 0; i < WINDOW; i++) p[i] = load(from + (i * WINDOW + j) * stride);
+            filter_of_points(p, taps, g);
+            UNROLL for (int i = 0; i < taps; i++) half[i][j] = g[i];
+        }
+        UNROLL for (int i = 0; i < taps; i++) {
+            filter_of_points(half[i], taps, g);
+            UNROLL for (int j = 0; j < taps; j++) {
+                store_lanes(job, w + job->tap_at[i * taps + j], panel * P + z * VL, g[j]);
             }
         }
     }
 }
 
-INLINE void write_filters_of(const kolo_simd_wino_job *job, const int taps, int64_t begin,
-                             int64_t end) {
-    for (int64_t item = begin; item < end; item++) {
-        int64_t panel = item / job->rows, row = item % job->rows;
-        float *w = job->out + job->row_at[row];
-        for (int z = 0; z < vectors_of(job, panel); z++) {
-            const float *from = job->filters + item * P + z * VL;
-            vf half[MOST][WINDOW], p[WINDOW], g[MOST];
-            UNROLL for (int j = 0; j < WINDOW; j++) {
-                UNROLL for (int i = 0; i < WINDOW; i++) {
-                    p[i] = load(from + (i * WINDOW + j) * job->filter_stride);
-                }
-                filter_of_points(p, taps, g);
-                UNROLL for (int i = 0; i < taps; i++) half[i][j] = g[i];
-            }
-            UNROLL for (int i = 0; i < taps; i++) {
-                filter_of_points(half[i], taps, g);
-                UNROLL for (int j = 0; j < taps; j++) {
-                    store_lanes(job, w + job->tap_at[i * taps + j], panel * P + z * VL, g[j]);
-                }
-            }
+/* Transforms the filters of rows [begin, end) of a panel, [row][P] at each point. */
+static NOINLINE void read_filter_rows(const kolo_simd_wino_job *job, int64_t panel, int64_t begin,
+                                      int64_t end, float *to, int64_t stride) {
+    for (int64_t row = begin; row < end; row++, to += P) {
+        if (job->tile == 4) {
+            read_filter_row(job, 3, panel, row, to, stride);
+        } else {
+            read_filter_row(job, 5, panel, row, to, stride);
+        }
+    }
+}
+
+static NOINLINE void write_filter_rows(const kolo_simd_wino_job *job, int64_t panel, int64_t begin,
+                                       int64_t end, const float *from, int64_t stride) {
+    for (int64_t row = begin; row < end; row++, from += P) {
+        if (job->tile == 4) {
+            write_filter_row(job, 3, panel, row, from, stride);
+        } else {
+            write_filter_row(job, 5, panel, row, from, stride);
         }
     }
 }
@@ -390,20 +403,22 @@ INLINE void write_filters_of(const kolo_simd_wino_job *job, const int taps, int6
 /* Parallel over rows of all panels. */
 static void read_filters(const void *arg, int part, int64_t begin, int64_t end) {
     const kolo_simd_wino_job *job = arg;
-    if (job->tile == 4) {
-        read_filters_of(job, 3, begin, end);
-    } else {
-        read_filters_of(job, 5, begin, end);
+    for (int64_t at = begin; at < end;) {
+        const int64_t panel = at / job->rows, row = at % job->rows;
+        const int64_t count = kolo_min_i64(job->rows - row, end - at);
+        read_filter_rows(job, panel, row, row + count, job->filters + at * P, job->filter_stride);
+        at += count;
     }
 }
 
 /* Parallel over rows of all panels. */
 static void write_filters(const void *arg, int part, int64_t begin, int64_t end) {
     const kolo_simd_wino_job *job = arg;
-    if (job->tile == 4) {
-        write_filters_of(job, 3, begin, end);
-    } else {
-        write_filters_of(job, 5, begin, end);
+    for (int64_t at = begin; at < end;) {
+        const int64_t panel = at / job->rows, row = at % job->rows;
+        const int64_t count = kolo_min_i64(job->rows - row, end - at);
+        write_filter_rows(job, panel, row, row + count, job->filters + at * P, job->filter_stride);
+        at += count;
     }
 }
 
@@ -428,6 +443,7 @@ INLINE void product(const float *a, int64_t panel, const float *b, int64_t depth
             vf right[2];
             UNROLL for (int z = 0; z < Z; z++) right[z] = load(b + z * VL);
             const float *left = over_rows ? a + i * P : a + i;
+            if (!over_rows && i < R * P / LINE) __builtin_prefetch(a + panel + i * LINE);
             UNROLL for (int r = 0; r < R; r++) {
                 vf value = splat(left[over_rows ? r : r * P]);
                 UNROLL for (int z = 0; z < Z; z++) sum[r][z] = mul_add(value, right[z], sum[r][z]);
@@ -493,22 +509,35 @@ static int64_t even_part(int64_t n, int64_t most) {
     return (n + parts - 1) / parts;
 }
 
-/* m[point][panel][tile] = sum over channels of v[point][][tile] filters[point][panel]. */
+/* The filters of some channels and a panel: at each point [channel][P], `stride` floats apart. */
+typedef struct filter_block {
+    int64_t first, depth, panel;
+    const float *at;
+    int64_t stride;
+} filter_block;
+
+/* m[point][panel][tile] (+)= sum over the block's channels of v[point][channel][tile] filters. */
+static void multiply_panel(const kolo_simd_wino_job *job, const filter_block *f, int64_t point,
+                           int64_t count, const float *v, float *m) {
+    const float *a = v + point * job->x_stride + f->first * job->block;
+    float *sums = m + point * job->y_stride + f->panel * job->block * P;
+    const product_loop *loops = loops_of(job, f->panel, channel_loops);
+    const int64_t part = even_part(count, MAX_R);
+    for (int64_t t = 0; t < count; t += part) {
+        loops[kolo_min_i64(part, count - t)](a + t * P, job->block * P, f->at + point * f->stride,
+                                             f->depth, sums + t * P, f->first > 0);
+    }
+}
+
+/* The products of `count` tiles with all filters. */
 static void multiply(const kolo_simd_wino_job *job, int64_t count, const float *v, float *m) {
-    int64_t panels = job->panels, part = even_part(count, MAX_R);
     for (int64_t point = 0; point < POINTS; point++) {
         for (int64_t c = 0; c < job->rows; c += DEPTH) {
-            const float *a = v + point * job->x_stride + c * job->block;
-            int64_t depth = kolo_min_i64(DEPTH, job->rows - c);
-            for (int64_t panel = 0; panel < panels; panel++) {
-                const float *b =
-                    job->filters + point * job->filter_stride + (panel * job->rows + c) * P;
-                float *sums = m + point * job->y_stride + panel * job->block * P;
-                const product_loop *loops = loops_of(job, panel, channel_loops);
-                for (int64_t t = 0; t < count; t += part) {
-                    loops[kolo_min_i64(part, count - t)](a + t * P, job->block * P, b, depth,
-                                                         sums + t * P, c > 0);
-                }
+            for (int64_t panel = 0; panel < job->panels; panel++) {
+                const filter_block f = {c, kolo_min_i64(DEPTH, job->rows - c), panel,
+                                        job->filters + (panel * job->rows + c) * P,
+                                        job->filter_stride};
+                multiply_panel(job, &f, point, count, v, m);
             }
         }
     }
@@ -531,27 +560,72 @@ static void read_block(const void *arg, int part, int64_t begin, int64_t end) {
     const kolo_simd_wino_job *job = arg;
     float *v = job->scratch, *z = v + POINTS * job->x_stride;
     read_windows(job, job->first + begin, end - begin, v + begin * P);
-    read_tiles(job, job->first + begin, end - begin, z + begin * P);
+    if (job->in_y) read_tiles(job, job->first + begin, end - begin, z + begin * P);
 }
 
-/* Parallel over panels of all points: filters (+)= sum over the block's tiles of windows times
- * tiles. */
+/* Parallel over panels: transforms filters as they are needed, `filter_rows` at a time. */
+static void multiply_tiles(const void *arg, int part, int64_t begin, int64_t end) {
+    const kolo_simd_wino_job *job = arg;
+    const float *v = job->scratch;
+    float *m = job->scratch + POINTS * job->x_stride;
+    float *filters = job->filters + part * POINTS * job->filter_stride;
+    for (int64_t c = 0; c < job->rows; c += job->filter_rows) {
+        const int64_t depth = kolo_min_i64(job->filter_rows, job->rows - c);
+        for (int64_t panel = begin; panel < end; panel++) {
+            const filter_block f = {c, depth, panel, filters, job->filter_stride};
+            read_filter_rows(job, panel, c, c + depth, filters, job->filter_stride);
+            for (int64_t point = 0; point < POINTS; point++) {
+                multiply_panel(job, &f, point, job->count, v, m);
+            }
+        }
+    }
+}
+
+/* Parallel over tiles of the job's block. */
+static void write_block(const void *arg, int part, int64_t begin, int64_t end) {
+    const kolo_simd_wino_job *job = arg;
+    const float *m = job->scratch + POINTS * job->x_stride;
+    write_tiles(job, job->first + begin, end - begin, m + begin * P);
+}
+
+/* sums[row][P] (+)= sum over the block's tiles of windows times tiles, for rows [begin, end) of a
+ * panel. */
+static void multiply_rows(const kolo_simd_wino_job *job, int64_t point, int64_t panel,
+                          int64_t begin, int64_t end, float *sums) {
+    const float *v = job->scratch + point * job->x_stride;
+    const float *z =
+        job->scratch + POINTS * job->x_stride + point * job->y_stride + panel * job->block * P;
+    const product_loop *loops = loops_of(job, panel, tile_loops);
+    for (int64_t c = begin; c < end; c += P) {
+        const int64_t here = kolo_min_i64(P, end - c), step = even_part(here, MAX_R);
+        for (int64_t r = 0; r < here; r += step) {
+            loops[kolo_min_i64(step, here - r)](v + c * job->block + r, 0, z, job->count,
+                                                sums + (c - begin + r) * P, job->first > 0);
+        }
+    }
+}
+
+/* Parallel over panels of all points: filters (+)= sum over the block's tiles. */
 static void multiply_block(const void *arg, int part, int64_t begin, int64_t end) {
     const kolo_simd_wino_job *job = arg;
-    int64_t panels = job->panels;
     for (int64_t item = begin; item < end; item++) {
-        int64_t point = item / panels, panel = item % panels;
-        const float *v = job->scratch + point * job->x_stride;
-        const float *z =
-            job->scratch + POINTS * job->x_stride + point * job->y_stride + panel * job->block * P;
-        float *sums = job->filters + point * job->filter_stride + panel * job->rows * P;
-        const product_loop *loops = loops_of(job, panel, tile_loops);
-        for (int64_t c = 0; c < job->rows; c += P) {
-            int64_t here = kolo_min_i64(P, job->rows - c), step = even_part(here, MAX_R);
-            for (int64_t r = 0; r < here; r += step) {
-                loops[kolo_min_i64(step, here - r)](v + c * job->block + r, 0, z, job->count,
-                                                    sums + (c + r) * P, job->first > 0);
+        const int64_t point = item / job->panels, panel = item % job->panels;
+        multiply_rows(job, point, panel, 0, job->rows,
+                      job->filters + point * job->filter_stride + panel * job->rows * P);
+    }
+}
+
+/* Parallel over panels, of the only block: filters are written `filter_rows` at a time. */
+static void multiply_filters(const void *arg, int part, int64_t begin, int64_t end) {
+    const kolo_simd_wino_job *job = arg;
+    float *filters = job->filters + part * POINTS * job->filter_stride;
+    for (int64_t panel = begin; panel < end; panel++) {
+        for (int64_t c = 0; c < job->rows; c += job->filter_rows) {
+            const int64_t last = kolo_min_i64(c + job->filter_rows, job->rows);
+            for (int64_t point = 0; point < POINTS; point++) {
+                multiply_rows(job, point, panel, c, last, filters + point * job->filter_stride);
             }
+            write_filter_rows(job, panel, c, last, filters, job->filter_stride);
         }
     }
 }
@@ -561,6 +635,9 @@ const kolo_simd_wino_table KOLO_ISA_SYMBOL(kolo_simd_wino) = {
     .write_filters = write_filters,
     .forward = forward,
     .read_block = read_block,
+    .multiply_tiles = multiply_tiles,
+    .write_block = write_block,
     .multiply_block = multiply_block,
+    .multiply_filters = multiply_filters,
     .vector = VL,
 };
