@@ -19,6 +19,8 @@ enum {
     MAX_CHANNELS = 16, /* above this, oneDNN is faster */
     MAX_OUTPUTS = 64,
     MAX_KERNEL = 11,
+    PAIR = 16,              /* lanes of two images of eight channels, */
+    PAIR_BYTES = 512 << 10, /* whose elements, a vector each, stay in the cache */
 };
 
 typedef struct conv_state {
@@ -44,6 +46,11 @@ static conv_roles roles_of(const kolo_kernel_spec *spec) {
 
 static int64_t round_up_to(int64_t n, int64_t to) { return (n + to - 1) / to * to; }
 
+/* Whether two images may share vectors. */
+static bool may_pair(const kolo_simd_image *y, int64_t vector) {
+    return vector == PAIR && y->planes * y->inner == PAIR / 2 && y->n > 1;
+}
+
 /* ---- fit ---- */
 
 /* Estimated fraction of peak, counting padded multiplications: one vector of accumulators has
@@ -55,8 +62,9 @@ static double seconds(const kolo_kernel_spec *spec, const kolo_simd_image *x,
     int64_t kernel_h = role.w->shape.dim[2], columns = role.w->shape.dim[3] * x->c;
     bool data = spec->op == &kolo_op_conv2d_bwd_data;
     int64_t lanes = round_up_to(data ? columns : y->planes * y->inner, vector);
+    if (!data && may_pair(y, vector)) lanes = PAIR / 2;
     double sums = (double)(lanes * (data ? y->c : columns));
-    double efficiency = data || lanes == vector ? 0.8 : 0.95;
+    double efficiency = data || lanes <= vector ? 0.8 : 0.95;
     double bytes = (double)(kolo_tensor_bytes(role.x) + kolo_tensor_bytes(role.y));
     double flops = 2.0 * (double)(y->n * y->h * y->w * kernel_h) * sums;
     return kolo_kernel_seconds(flops, 0, efficiency) + kolo_kernel_seconds(0, bytes, 4);
@@ -81,9 +89,16 @@ static double fit(kolo_kernel_spec *spec) {
 
 /* ---- prepare ---- */
 
+/* Floats of an image with margins, or of a pair. */
 static int64_t part_size(const kolo_simd_conv_job *job) {
-    if (!kolo_simd_has_margins(job)) return 0;
-    return job->x.planes * kolo_simd_padded_plane(job);
+    const int64_t elements = job->x.planes * kolo_simd_padded_plane(job);
+    if (job->pairs) return elements * PAIR;
+    return kolo_simd_has_margins(job) ? elements : 0;
+}
+
+static bool takes_pairs(const kolo_simd_conv_job *job, int vector) {
+    const int64_t elements = job->x.planes * kolo_simd_padded_plane(job);
+    return may_pair(&job->y, vector) && elements * PAIR * (int64_t)sizeof(float) <= PAIR_BYTES;
 }
 
 static int64_t part_size_bwd_data(const kolo_simd_conv_job *job) {
@@ -108,6 +123,8 @@ static kolo_status make_places(conv_state *s, const kolo_tensor *w, bool data) {
             kh = row / job->y.c;
             kw = lane / job->x.c;
             c = lane % job->x.c;
+        } else if (job->pairs) {
+            o = lane % (PAIR / 2);
         }
         bool there = o < job->y.c && kw < job->kernel_w;
         int64_t index[4] = {o, c, kh, kw};
@@ -142,6 +159,7 @@ static kolo_status prepare(const kolo_kernel_spec *spec, void **state, size_t *s
     job->relu = spec->op == &kolo_op_conv2d && attr[KOLO_CONV_RELU].i;
     job->lanes = round_up_to(data ? job->kernel_w * job->x.c : job->y.planes * job->y.inner,
                              s->table->vector);
+    job->pairs = !data && takes_pairs(job, s->table->vector);
     kolo_status status = make_places(s, role.w, data);
     if (status != KOLO_OK) {
         release(s);
@@ -169,7 +187,9 @@ static void run_conv2d(const kolo_call *call) {
     kolo_simd_conv_job job = s->job;
     float *bias = pack(s, call->in[1], call->scratch);
     memset(bias, 0, sizeof(float) * (size_t)job.lanes);
-    if (call->spec->n_in > 2) memcpy(bias, call->in[2], sizeof(float) * (size_t)job.y.c);
+    const size_t bias_bytes = sizeof(float) * (size_t)job.y.c;
+    if (call->spec->n_in > 2) memcpy(bias, call->in[2], bias_bytes);
+    if (call->spec->n_in > 2 && job.pairs) memcpy(bias + PAIR / 2, call->in[2], bias_bytes);
     job.in_x = call->in[0];
     job.packed = call->scratch;
     job.bias = bias;
@@ -203,7 +223,7 @@ static void run_bwd_weights(const kolo_call *call) {
         if (s->place[i] < 0) continue;
         float sum = job.out[i];
         for (int part = 1; part < threads; part++) sum += job.out[part * s->n_packed + i];
-        dw[s->place[i]] = sum;
+        dw[s->place[i]] += sum; /* of the lanes of a pair, both */
     }
     if (call->spec->n_out == 1) return;
     kolo_simd_bias_job bias = {.image = job.y, .x = job.in_dy, .out = call->out[1]};

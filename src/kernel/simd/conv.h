@@ -11,6 +11,7 @@ typedef struct kolo_simd_conv_job {
     int64_t pad_below; /* rows behind the last one; pad_h are in front */
     int64_t lanes;
     bool relu;
+    bool pairs; /* two images share vectors of 16 lanes: channel o is lanes o and o + 8 */
     const float *in_x, *in_dy, *packed;
     const float *bias; /* [lanes] */
     float *out;        /* y; dx; partial sums of the weight gradient, one block per part */

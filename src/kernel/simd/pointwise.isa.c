@@ -465,14 +465,29 @@ static void bias(const void *arg, int part, int64_t begin, int64_t end) {
     }
 }
 
-/* sum[i] += the sum over pixels of lane i. */
+/* sum[i] += the sum over pixels of lane i, of one lane or of eight: every fourth pixel is added to
+ * the same of four sums, since one sum would wait for each addition. */
+INLINE void sum_lane(const void *dy, int64_t pixels, int64_t stride, float *sum, bool bf16) {
+    float part[4] = {0};
+    for (int64_t p = 0; p < pixels; p++) part[p % 4] += element_at(dy, p * stride, bf16);
+    *sum += (part[0] + part[1]) + (part[2] + part[3]);
+}
+
+INLINE void sum_eight(const void *dy, int64_t pixels, int64_t stride, float *sum, bool bf16) {
+    v8f part[4] = {0};
+    int64_t p = 0;
+    for (; p + 4 <= pixels; p += 4) {
+        for (int i = 0; i < 4; i++) part[i] += load8_at(dy, (p + i) * stride, bf16);
+    }
+    for (int i = 0; p < pixels; p++, i++) part[i] += load8_at(dy, p * stride, bf16);
+    store8(sum, load8(sum) + ((part[0] + part[1]) + (part[2] + part[3])));
+}
+
 INLINE void sum_pixels(const void *dy, int64_t pixels, int64_t stride, int64_t lanes, float *sum,
                        bool bf16) {
-    float here[KOLO_SIMD_SLICE] = {0};
-    for (int64_t p = 0; p < pixels; p++) {
-        for (int64_t i = 0; i < lanes; i++) here[i] += element_at(dy, p * stride + i, bf16);
-    }
-    for (int64_t i = 0; i < lanes; i++) sum[i] += here[i];
+    int64_t i = 0;
+    for (; i + 8 <= lanes; i += 8) sum_eight(ahead(dy, i, bf16), pixels, stride, sum + i, bf16);
+    for (; i < lanes; i++) sum_lane(ahead(dy, i, bf16), pixels, stride, sum + i, bf16);
 }
 
 /* As above for planes of one channel: pixels are distributed over 16 lanes, which are then
@@ -503,10 +518,6 @@ INLINE void bias_sums(const kolo_simd_bias_job *job, int64_t begin, int64_t end,
             const void *dy = ahead(job->x, at, bf16);
             if (v->inner == 1) {
                 sum[0] += sum_plane(dy, pixels, bf16);
-            } else if (lanes == 8) {
-                sum_pixels(dy, pixels, v->inner, 8, sum, bf16);
-            } else if (lanes == 16) {
-                sum_pixels(dy, pixels, v->inner, 16, sum, bf16);
             } else {
                 sum_pixels(dy, pixels, v->inner, lanes, sum, bf16);
             }

@@ -26,6 +26,8 @@ static const conv_case cases[] = {
     {2, 3, 9, 8, 16, 3, 3, 1, 1, 0, 0, 1},    /* above, */
     {1, 3, 12, 7, 8, 7, 7, 2, 2, 3, 3, -1},   /* and a narrow one */
     {2, 1, 12, 40, 7, 11, 11, 1, 1, 5, 5, 0}, /* the largest kernel, rows of several tiles */
+    {4, 1, 9, 10, 8, 3, 3, 1, 1, 1, 1, 0},    /* pairs of images, */
+    {3, 16, 23, 23, 8, 3, 3, 1, 1, 1, 1, 0},  /* and images too large for them */
     {5, 3, 6, 31, 8, 2, 3, 1, 3, 1, 2, 0},    /* margins that stick out, uneven parts of threads */
 };
 
