@@ -619,9 +619,9 @@ static void multiply_block(const void *arg, int part, int64_t begin, int64_t end
 static void multiply_filters(const void *arg, int part, int64_t begin, int64_t end) {
     const kolo_simd_wino_job *job = arg;
     float *filters = job->filters + part * POINTS * job->filter_stride;
-    for (int64_t panel = begin; panel < end; panel++) {
-        for (int64_t c = 0; c < job->rows; c += job->filter_rows) {
-            const int64_t last = kolo_min_i64(c + job->filter_rows, job->rows);
+    for (int64_t c = 0; c < job->rows; c += job->filter_rows) {
+        const int64_t last = kolo_min_i64(c + job->filter_rows, job->rows);
+        for (int64_t panel = begin; panel < end; panel++) {
             for (int64_t point = 0; point < POINTS; point++) {
                 multiply_rows(job, point, panel, c, last, filters + point * job->filter_stride);
             }
