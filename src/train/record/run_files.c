@@ -30,20 +30,28 @@ static kolo_status try_checkpoint(const char *path) {
     return KOLO_OK;
 }
 
-/* A config.yaml that the user has written stays: one that lacks the comment on the first line of
- * `config`. NULL: none is going to be written. */
-static kolo_status check_config(const char *path, const char *config) {
+/* A file that the user has written stays: one that does not begin as those of runs do. */
+static kolo_status check_own(const char *path, const char *begin, size_t length, const char *what) {
     kolo_file_view view;
-    if (!config || *config != '#' || !kolo_file_exists(path)) return KOLO_OK;
+    if (!kolo_file_exists(path)) return KOLO_OK;
     KOLO_TRY(kolo_file_map(path, &view));
-    const size_t line = strcspn(config, "\n");
-    const bool own = view.bytes == 0 || (view.bytes >= line && !memcmp(view.data, config, line));
+    const size_t most = view.bytes < length ? view.bytes : length;
+    const bool own = most == 0 || memcmp(view.data, begin, most) == 0;
     kolo_file_unmap(&view);
     if (own) return KOLO_OK;
     return KOLO_FAIL(KOLO_ERR_ARG,
-                     "%s is not of a run, and the options of this run would replace it: choose "
-                     "another folder with --out",
-                     path);
+                     "%s is not of a run, and the %s of this run would replace it: choose another "
+                     "folder with --out",
+                     path, what);
+}
+
+/* The first line of `config` is a comment if it is not the user's; NULL: none is going to be
+ * written. */
+static kolo_status check_files(const kolo_run_files *f, const char *config) {
+    static const char line[] = "{\"event\": \"";
+    KOLO_TRY(check_own(f->metrics, line, sizeof line - 1, "metrics"));
+    if (!config || *config != '#') return KOLO_OK;
+    return check_own(f->config, config, strcspn(config, "\n"), "options");
 }
 
 /* metrics.jsonl is locked while it is open: one job writes to a folder. */
@@ -57,7 +65,7 @@ static kolo_status open_files(kolo_run_files *f, const char *folder, const char 
     if (!f->folder || !f->config || !f->metrics || !f->curve || !f->checkpoint || !f->best) {
         return KOLO_NOMEM(strlen(folder));
     }
-    KOLO_TRY(check_config(f->config, config));
+    KOLO_TRY(check_files(f, config));
     KOLO_TRY(kolo_folder_make(folder));
     KOLO_TRY(kolo_file_open_locked(f->metrics, &f->lines));
     return try_checkpoint(f->checkpoint);
