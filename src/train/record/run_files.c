@@ -48,8 +48,9 @@ static kolo_status check_own(const char *path, const char *begin, size_t length,
 /* The first line of `config` is a comment if it is not the user's; NULL: none is going to be
  * written. */
 static kolo_status check_files(const kolo_run_files *f, const char *config) {
-    static const char line[] = "{\"event\": \"";
+    static const char line[] = "{\"event\": \"", curve[] = "<svg xmlns=";
     KOLO_TRY(check_own(f->metrics, line, sizeof line - 1, "metrics"));
+    KOLO_TRY(check_own(f->curve, curve, sizeof curve - 1, "losses"));
     if (!config || *config != '#') return KOLO_OK;
     return check_own(f->config, config, strcspn(config, "\n"), "options");
 }

@@ -292,29 +292,44 @@ static void a_config_of_the_user_is_kept(void **state) {
     assert_int_equal(test_run("train --config job2/config.yaml --out job2"), 0);
 }
 
-static void metrics_of_the_user_are_kept(void **state) {
-    static const char own[] = "{\"loss\": 0.5, \"step\": 7}\n";
-    const char *const runs[] = {"", " --workers 2", " --resume latest --quiet"};
-    ASSERT_OK(kolo_folder_make("notes"));
-    ASSERT_OK(kolo_file_write("notes/metrics.jsonl", own, strlen(own)));
-    for (size_t i = 0; i < KOLO_COUNT(runs); i++) {
+/* Files of a run's folder that no run has written. */
+static void files_of_the_user_are_kept(void **state) {
+    static const struct {
+        const char *folder, *file, *text, *what;
+    } cases[] = {
+        {"notes", "notes/metrics.jsonl", "{\"loss\": 0.5, \"step\": 7}\n", "metrics"},
+        {"plots", "plots/loss.svg", "<?xml version=\"1.0\"?>\n<svg/>\n", "losses"},
+    };
+    static const char *const runs[] = {"", " --workers 2", " --resume latest --quiet"};
+    for (size_t i = 0; i < KOLO_COUNT(cases) * KOLO_COUNT(runs); i++) {
+        const char *file = cases[i / KOLO_COUNT(runs)].file, *run = runs[i % KOLO_COUNT(runs)];
+        const char *folder = cases[i / KOLO_COUNT(runs)].folder;
+        const char *text = cases[i / KOLO_COUNT(runs)].text;
+        if (i % KOLO_COUNT(runs) == 0) {
+            ASSERT_OK(kolo_folder_make(folder));
+            ASSERT_OK(kolo_file_write(file, text, strlen(text)));
+        }
         char *command = kolo_format("train --model mlp:hidden=4 --data synthetic:N=40,test=4 "
-                                    "--steps 2 --out notes%s",
-                                    runs[i]);
-        test_run_fails(command, 2,
-                       "kolo: notes/metrics.jsonl is not of a run, and the metrics of this run "
-                       "would replace it: choose another folder with --out\n");
-        kolo_free(command);
-        char *now = test_contents("notes/metrics.jsonl");
-        assert_string_equal(now, own);
+                                    "--steps 2 --out %s%s",
+                                    folder, run);
+        char *error = kolo_format("kolo: %s is not of a run, and the %s of this run would replace "
+                                  "it: choose another folder with --out\n",
+                                  file, cases[i / KOLO_COUNT(runs)].what);
+        char *only = kolo_format("test $(ls %s | wc -l) = 1", folder);
+        test_run_fails(command, 2, error);
+        char *now = test_contents(file);
+        assert_string_equal(now, text);
+        assert_int_equal(system(only), 0);
         kolo_free(now);
+        kolo_free(only);
+        kolo_free(error);
+        kolo_free(command);
     }
-    assert_int_equal(system("test \"$(ls notes)\" = metrics.jsonl"), 0);
 }
 
 TEST_MAIN(test_command_config) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(metrics_of_the_user_are_kept),
+        cmocka_unit_test(files_of_the_user_are_kept),
         cmocka_unit_test(config_files_must_be_text),
         cmocka_unit_test(other_commands_accept_the_config_of_a_run),
         cmocka_unit_test(config_errors_have_line_and_column),
