@@ -84,8 +84,9 @@ static kolo_status unknown_key(const char *name, const char *key, int length,
     return status;
 }
 
+/* Bit i of *seen: row i has had a value. */
 static kolo_status parse_one(const char *name, const char *text, const char *end,
-                             const kolo_data_key *keys) {
+                             const kolo_data_key *keys, uint32_t *seen) {
     const char *equals = memchr(text, '=', (size_t)(end - text));
     size_t length = (size_t)((equals ? equals : end) - text);
     const kolo_data_key *key = keys;
@@ -93,6 +94,12 @@ static kolo_status parse_one(const char *name, const char *text, const char *end
         key++;
     }
     if (!key->name) return unknown_key(name, text, (int)length, keys);
+    const uint32_t bit = UINT32_C(1) << (key - keys);
+    if (*seen & bit) {
+        return KOLO_FAIL(KOLO_ERR_ARG, "data set %s: %s= is given twice: omit one", name,
+                         key->name);
+    }
+    *seen |= bit;
     if (equals && key->parse(key, equals + 1, end)) return KOLO_OK;
     return KOLO_FAIL(KOLO_ERR_ARG, "data set %s: bad value in \"%.*s\": write %s", name,
                      (int)(end - text), text, key->write);
@@ -108,10 +115,11 @@ static void check_paths(const kolo_reader *reader, const kolo_data_key *keys) {
 
 kolo_status kolo_keys_parse(const kolo_reader *reader, const char *text,
                             const kolo_data_key *keys) {
+    uint32_t seen = 0;
     check_paths(reader, keys);
     while (text && *text) {
         const char *end = text + strcspn(text, ",");
-        KOLO_TRY(parse_one(reader->name, text, end, keys));
+        KOLO_TRY(parse_one(reader->name, text, end, keys, &seen));
         text = *end ? end + 1 : end;
     }
     return KOLO_OK;

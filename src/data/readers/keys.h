@@ -35,7 +35,8 @@ bool kolo_key_seconds(const kolo_data_key *key, const char *text, const char *en
 bool kolo_key_size(const kolo_data_key *key, const char *text, const char *end);
 
 /* Parses `text` (NULL: nothing) by `keys`, ended by a row without a name. A key is parsed by
- * kolo_key_path if it is the path_key of the reader. ARG, naming the data set and the item. */
+ * kolo_key_path if it is the path_key of the reader. ARG, naming the data set and the item, also of
+ * a key that is given twice. */
 kolo_status kolo_keys_parse(const kolo_reader *reader, const char *text, const kolo_data_key *keys);
 
 /* ARG if "PATH,KEY=VALUE,..." sets split= or seed=, for data whose splits are apart; `why` begins

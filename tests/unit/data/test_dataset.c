@@ -40,6 +40,7 @@ static void bad_names_and_arguments_are_refused(void **state) {
         {"synthetic:N=12x", "bad value"},
         {"synthetic:N", "bad value"},
         {"synthetic:n=3,", "unknown key \"n\""},
+        {"synthetic:N=30,test=3,N=40", "data set synthetic: N= is given twice: omit one"},
         {"synthetic:N=3,shap=1x2x3", "did you mean shape"},
         {"synthetic:a-key-far-too-long-to-be-one=3", "known are N, test"},
         {"synthetic-seg:shap=28x28", "data set synthetic-seg: unknown key \"shap\""},
