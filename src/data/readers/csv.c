@@ -115,11 +115,18 @@ static kolo_status find_target(const scanner *s, span row, const kolo_csv_opts *
         return KOLO_OK;
     }
     size_t length = strlen(opts->target);
+    int64_t found = 0;
     for (int64_t i = 0; c->header && next_cell(s, &row, &cell); i++) {
         if ((size_t)(cell.end - cell.at) != length) continue;
         if (memcmp(cell.at, opts->target, length) != 0) continue;
-        c->target = i;
-        return KOLO_OK;
+        if (found++ == 0) c->target = i;
+    }
+    if (found == 1) return KOLO_OK;
+    if (found > 1) {
+        return KOLO_FAIL(KOLO_ERR_FORMAT,
+                         "%s: %" PRId64 " columns are named \"%s\": rename those that are not "
+                         "the target",
+                         s->where, found, opts->target);
     }
     char *end;
     long long number = strtoll(opts->target, &end, 10);

@@ -86,6 +86,7 @@ static void bad_tables_are_refused(void **state) {
         {"1,2\n1,4.5\n", {0}, KOLO_ERR_FORMAT, "line 2, column 2: \"4.5\" is no class 0, 1"},
         {"1,2\n1,-1\n", {0}, KOLO_ERR_FORMAT, "write type=value"},
         {"1,2\n1,3\n", {.classes = 3}, KOLO_ERR_FORMAT, "\"3\" is no class below classes="},
+        {"a,b,b\n1,3,4\n", {.target = "b"}, KOLO_ERR_FORMAT, "2 columns are named \"b\""},
         {"a,b\n1,3\n", {.target = "c"}, KOLO_ERR_ARG, "no column \"c\" for target=: "},
         {"1,3\n", {.target = "3"}, KOLO_ERR_ARG, "a number, 1 to 2"},
     };
